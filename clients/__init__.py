@@ -1,0 +1,1 @@
+"""Programs that use Segue: the command line and the demo."""

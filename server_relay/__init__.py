@@ -1,0 +1,1 @@
+"""The relay: a thin websocket service that stores and forwards entries."""
