@@ -3,6 +3,9 @@
 Order is the contract. The driver takes the effects of one or more events, carries out all `Write`s in one commit, and
 only then the others, in the order in which they were returned. If the commit fails, none of the others is carried out
 and the Replica is told with `CommitFailed`.
+
+A `Load…` effect reads what was written before it: the driver commits everything that it has collected so far, reads,
+and hands the answer to the Replica before any other event; the answer's effects follow those of the asking event.
 """
 
 import msgspec

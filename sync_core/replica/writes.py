@@ -10,6 +10,7 @@ from sync_core.entry import Entry, WriterRow
 __all__ = [
     "AsideEntry",
     "CompactStream",
+    "DiscardEntries",
     "DropTask",
     "FollowTask",
     "FollowedStream",
@@ -83,6 +84,15 @@ class SetAside(msgspec.Struct, frozen=True):
     sentence: str
 
 
+class DiscardEntries(msgspec.Struct, frozen=True):
+    """Delete own entries that have no relay_seq: their operations are written again under a new writer id in the same
+    commit (rule E)."""
+
+    stream: str
+    writer: int
+    writer_seqs: tuple[int, ...]
+
+
 class QuarantineEntry(msgspec.Struct, frozen=True):
     """Keep an entry of the log out of the document; its place counts as consumed. Inserted if it is not there."""
 
@@ -92,8 +102,9 @@ class QuarantineEntry(msgspec.Struct, frozen=True):
 
 class StartEpoch(msgspec.Struct, frozen=True):
     """The log was lost or restored (rule J). Every numbered or ranked entry of the stream loses its relay_seq and gets
-    a `rank`: its place in the old order (numbered ones by relay_seq first, then the earlier ranks). Cursor becomes 0,
-    chain the start, the writer table is kept."""
+    a `rank`: its place in the old order (numbered ones by relay_seq first, then the earlier ranks); quarantined entries
+    get one too. Cursor becomes 0, chain the start, the writer table empty: it grows anew with the new log. A compacted
+    row stays, its covers_seq becomes 0."""
 
     stream: str
     epoch: bytes
@@ -164,6 +175,7 @@ Write = (
     | SetPosition
     | SetWriter
     | SetAside
+    | DiscardEntries
     | QuarantineEntry
     | StartEpoch
     | TruncateStream
