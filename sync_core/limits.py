@@ -9,6 +9,7 @@ __all__ = [
     "BASE_PIN_KEEP_MS",
     "BLOB_BYTES_MAX",
     "BLOB_PIECE_BYTES",
+    "DEFINITION_WRITE_BYTES_MAX",
     "DIFF_EDITS_MAX",
     "DOCUMENT_BYTES_MAX",
     "FRAME_BYTES_MAX",
@@ -20,6 +21,7 @@ __all__ = [
     "NOTE_BYTES_MAX",
     "OUT_QUEUE_BYTES_MAX",
     "PAYLOAD_BYTES_MAX",
+    "RECORD_NUMBER_MAX",
     "RESULT_INLINE_BYTES_MAX",
     "SCAN_CLOCK_MAX",
     "SCAN_DEPTH_MAX",
@@ -27,6 +29,7 @@ __all__ = [
     "SCAN_STRUCTS_MAX",
     "SCHEMA_BYTES_MAX",
     "SLOT_VALUE_BYTES_MAX",
+    "SLOT_WRITE_BYTES_MAX",
     "SNAPSHOT_BYTES_MAX",
     "SNAPSHOT_IDS_MAX",
     "SNAPSHOT_STRUCTS_MAX",
@@ -56,7 +59,11 @@ NAME_CHARS_MAX = 64
 TASK_CHARS_MAX = 200
 STEP_CHARS_MAX = 200
 SLOT_VALUE_BYTES_MAX = 4 * 1024
+SLOT_WRITE_BYTES_MAX = 8 * 1024
+"""Largest JSON text under one key of `slots`: the value and what is kept beside it, bytes."""
 SCHEMA_BYTES_MAX = 8 * 1024
+DEFINITION_WRITE_BYTES_MAX = 16 * 1024
+"""Largest JSON text under one key of `slotdefs`, bytes."""
 NOTE_BYTES_MAX = 128 * 1024
 DOCUMENT_BYTES_MAX = 16 * 1024 * 1024
 TASK_WRITES_WARNING = 20_000
@@ -73,6 +80,8 @@ SCAN_DEPTH_MAX = 32
 SCAN_STRUCTS_MAX = 4_096
 SCAN_IDS_MAX = 1_024
 SCAN_CLOCK_MAX = 2**31
+RECORD_NUMBER_MAX = 2**53
+"""Highest version, Lamport number, index or time in a record; a writer never goes beyond it."""
 SNAPSHOT_BYTES_MAX = 16 * 1024 * 1024
 SNAPSHOT_STRUCTS_MAX = 262_144
 SNAPSHOT_IDS_MAX = 16_384
