@@ -1,0 +1,149 @@
+"""The one place that prints: for people, or exactly one JSON document with `--json`.
+
+Text from elsewhere may hold control sequences, so people are shown every character that is not printable as an escape.
+"""
+
+import sys
+from collections.abc import Iterable
+from enum import IntEnum
+
+import msgspec
+
+from clients.config import WrongUsage
+from sync_core.errors import SegueError
+
+__all__ = [
+    "Answer",
+    "ExitStatus",
+    "JsonDocument",
+    "Table",
+    "emit",
+    "emit_error",
+    "emit_line",
+    "note_to_people",
+    "printable",
+]
+
+JsonDocument = None | bool | int | float | str | msgspec.Raw | list["JsonDocument"] | dict[str, "JsonDocument"]
+"""What `--json` prints. A slot's value is `msgspec.Raw`: its canonical text, so that no number is rounded."""
+
+_CELL_CHARS_MAX = 60
+_PIPE_COLUMNS = 200
+
+
+class ExitStatus(IntEnum):
+    """How a command ended."""
+
+    DONE = 0
+    REFUSED = 1
+    WRONG_USAGE = 2
+
+
+class Table(msgspec.Struct, frozen=True):
+    """Rows for people; `styles` colours single cells by their text, on a terminal only."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    title: str = ""
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What a command has to say: one document for programs, parts for people, and how it ended."""
+
+    document: JsonDocument
+    parts: tuple[str | Table, ...]
+    status: ExitStatus = ExitStatus.DONE
+
+
+_STYLES = {
+    "conflicted": "bold red",
+    "missing": "yellow",
+    "in_doubt": "bold red",
+    "key_conflict": "bold red",
+    "failed": "red",
+    "refused": "bold red",
+    "confirmed": "green",
+    "done": "green",
+    "live": "green",
+    "offline": "yellow",
+}
+
+
+def emit(answer: Answer, as_json: bool) -> int:
+    """Print a command's answer and return its exit status."""
+    if as_json:
+        _write_json(answer.document)
+    else:
+        for part in answer.parts:
+            if isinstance(part, Table):
+                _write_table(part)
+            else:
+                sys.stdout.write(printable(part) + "\n")
+    sys.stdout.flush()
+    return int(answer.status)
+
+
+def emit_line(document: JsonDocument, text: str, as_json: bool) -> None:
+    """Print one line of a stream of changes at once: a JSON document, or text."""
+    if as_json:
+        _write_json(document)
+    else:
+        sys.stdout.write(printable(text) + "\n")
+    sys.stdout.flush()
+
+
+def emit_error(error: SegueError, as_json: bool) -> int:
+    """Print an error, to stdout as JSON or to stderr for people, and return the exit status."""
+    if as_json:
+        _write_json({"error": dict(error.as_json())})
+        sys.stdout.flush()
+    else:
+        sys.stderr.write(f"Error: {printable(error.sentence)}\n")
+        if error.hint:
+            sys.stderr.write(f"{printable(error.hint)}\n")
+    return int(ExitStatus.WRONG_USAGE if isinstance(error, WrongUsage) else ExitStatus.REFUSED)
+
+
+def note_to_people(text: str) -> None:
+    """Print a remark to stderr, where it disturbs no document."""
+    sys.stderr.write(printable(text) + "\n")
+    sys.stderr.flush()
+
+
+def printable(text: str) -> str:
+    """Return the text with every character that is not printable, except line ends and tabs, as an escape."""
+    return "".join(char if char.isprintable() or char in "\n\t" else _escape(char) for char in text)
+
+
+def _escape(char: str) -> str:
+    return char.encode("unicode_escape", "surrogatepass").decode("ascii")
+
+
+def _write_json(document: JsonDocument) -> None:
+    sys.stdout.flush()
+    sys.stdout.buffer.write(msgspec.json.encode(document) + b"\n")
+
+
+def _cell(text: str) -> str:
+    line = " ".join(printable(text).split())
+    return line if len(line) <= _CELL_CHARS_MAX else line[: _CELL_CHARS_MAX - 1] + "…"
+
+
+def _write_table(table: Table) -> None:
+    """Rich is imported only here: a command that prints text or JSON starts without it."""
+    from rich.console import Console
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else _PIPE_COLUMNS)
+    grid = RichTable(box=None, pad_edge=False, title=table.title or None, title_justify="left", title_style="bold")
+    for column in table.columns:
+        grid.add_column(column, overflow="fold")
+    for row in _cells(table.rows):
+        grid.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in row))
+    console.print(grid)
+
+
+def _cells(rows: Iterable[tuple[str, ...]]) -> Iterable[tuple[str, ...]]:
+    for row in rows:
+        yield tuple(_cell(cell) for cell in row)

@@ -1,0 +1,143 @@
+"""What a task's parts look like: JSON documents for programs, tables and lines for people. A secret is shown as set."""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+import msgspec
+
+from clients.desktop.output import JsonDocument, Table
+from clients.desktop.read_token import encode_token
+from sync_core.document.calls import Call
+from sync_core.document.notes import Note
+from sync_core.document.slots import Candidate, Slot, SlotState
+
+__all__ = [
+    "call_document",
+    "calls_table",
+    "candidates_table",
+    "clock_text",
+    "note_document",
+    "slot_document",
+    "slots_table",
+]
+
+_SET = "set"
+
+
+def slot_document(slot: Slot) -> dict[str, JsonDocument]:
+    """Return a slot: state, value, candidates and proposals, and the read token to write it with."""
+    one = slot.state in (SlotState.PROPOSED, SlotState.CONFIRMED)
+    return {
+        "name": slot.name,
+        "state": slot.state.value,
+        "value": _value(slot.candidates[0], slot.secret) if one else None,
+        "secret": slot.secret,
+        "ask": slot.definition.ask if slot.definition else None,
+        "required": slot.definition.required if slot.definition else False,
+        "candidates": [_candidate_document(candidate, slot.secret) for candidate in slot.candidates],
+        "proposals": [_candidate_document(candidate, slot.secret) for candidate in slot.proposals],
+        "redefined": slot.redefined,
+        "schema_error": slot.schema_error,
+        "read": encode_token(slot.token),
+    }
+
+
+def slots_table(slots: Iterable[Slot]) -> Table:
+    """Return one row per slot, conflicting values side by side."""
+    rows = tuple(
+        (
+            slot.name,
+            slot.state.value,
+            " | ".join(_shown(candidate, slot.secret) for candidate in slot.candidates) or "-",
+            " | ".join(_shown(candidate, slot.secret) for candidate in slot.proposals),
+            encode_token(slot.token) if slot.token else "",
+        )
+        for slot in slots
+    )
+    return Table(("SLOT", "STATE", "VALUE", "PROPOSED BESIDE", "READ"), rows)
+
+
+def candidates_table(slot: Slot) -> Table:
+    """Return one row per candidate of a slot: what it says, who wrote it, from where, when."""
+    rows = tuple(
+        (
+            candidate.write_id,
+            _shown(candidate, slot.secret),
+            candidate.status.value,
+            candidate.author,
+            candidate.source or "",
+            clock_text(candidate.at_ms),
+        )
+        for candidate in (*slot.candidates, *slot.proposals)
+    )
+    return Table(("CANDIDATE", "VALUE", "STATUS", "AUTHOR", "SOURCE", "WRITTEN"), rows)
+
+
+def note_document(note: Note) -> dict[str, JsonDocument]:
+    """Return a note with the hash that a later write or merge names."""
+    return {"name": note.name, "text": note.text, "content_sha256": note.content_sha256}
+
+
+def call_document(call: Call) -> dict[str, JsonDocument]:
+    """Return a step's record without its result, which may be large or not be here."""
+    return {
+        "step": call.step,
+        "version": call.version,
+        "state": call.state.value,
+        "tool": call.shown.tool if call.shown else call.tool,
+        "effect": call.shown.effect.value if call.shown else None,
+        "device": call.device or None,
+        "attempts": len(call.attempts),
+        "recorded_twice": call.recorded_twice,
+        "requires": list(call.requires),
+        "error": call.shown.error if call.shown else None,
+    }
+
+
+def calls_table(calls: Iterable[Call]) -> Table:
+    """Return one row per step."""
+    rows = tuple(
+        (
+            call.step,
+            call.state.value,
+            call.shown.tool if call.shown else call.tool,
+            call.device or "-",
+            str(len(call.attempts)) + (" (recorded twice)" if call.recorded_twice else ""),
+            ", ".join(call.requires),
+        )
+        for call in calls
+    )
+    return Table(("STEP", "STATE", "TOOL", "DEVICE", "ATTEMPTS", "REQUIRES"), rows)
+
+
+def clock_text(at_ms: int) -> str:
+    """Return a writer's own clock as text, for display only."""
+    return datetime.fromtimestamp(at_ms / 1000, tz=UTC).strftime("%Y-%m-%d %H:%M:%S UTC") if at_ms else ""
+
+
+def _candidate_document(candidate: Candidate, secret: bool) -> dict[str, JsonDocument]:
+    return {
+        "write_id": candidate.write_id,
+        "value": _value(candidate, secret),
+        "status": candidate.status.value,
+        "author": candidate.author,
+        "source": candidate.source,
+        "at_ms": candidate.at_ms,
+        "readable": candidate.readable,
+    }
+
+
+def _value(candidate: Candidate, secret: bool) -> JsonDocument:
+    """The canonical text itself, so that no number is rounded on its way out."""
+    if secret:
+        return _SET
+    return msgspec.Raw(candidate.text.encode()) if candidate.readable else None
+
+
+def _shown(candidate: Candidate, secret: bool) -> str:
+    if secret:
+        return _SET
+    if not candidate.readable:
+        return "(unreadable)"
+    value = candidate.value
+    return value if isinstance(value, str) else candidate.text
