@@ -59,6 +59,7 @@ _MAP_DELETED = 0x21
 _MAP_ITEMS = (_MAP_STRING, _MAP_DELETED)
 _ROOT_PARENT = 1
 _ANY_STRING = 119
+_LAST_OF_ONE_UNIT = "\uffff"
 
 
 class Scan(msgspec.Struct, frozen=True):
@@ -67,6 +68,11 @@ class Scan(msgspec.Struct, frozen=True):
     `structs` holds (id, first clock, next clock) per section; `deletes` (id, clock, length); `origins` every origin
     (id, clock) that lies outside the update's own new clocks; `sets` (root, key, id, clock) per map item, a deleted one
     too; `inserts` every origin of a text item, own new clocks included: where text hangs on.
+
+    `cuts` holds each (id, clock) before which the update cuts a run, by an origin or at an end of a deletion; `halves`
+    the second half of each character that takes two clocks. A cut between two halves makes pycrdt miscount the clocks
+    of whoever wrote the character. Inside one update this is refused here; between updates, only who knows the halves
+    that are there can see it.
     """
 
     structs: tuple[tuple[int, int, int], ...]
@@ -74,6 +80,8 @@ class Scan(msgspec.Struct, frozen=True):
     origins: tuple[tuple[int, int], ...]
     sets: tuple[tuple[str, str, int, int], ...]
     inserts: tuple[tuple[int, int], ...]
+    cuts: tuple[tuple[int, int], ...] = ()
+    halves: tuple[tuple[int, int], ...] = ()
 
 
 class _Found:
@@ -83,13 +91,15 @@ class _Found:
     clock of the item that hangs there; `marks` how many inserts were found before each section.
     """
 
-    __slots__ = ("at", "deletes", "inserts", "marks", "runs", "sets")
+    __slots__ = ("at", "cuts", "deletes", "halves", "inserts", "marks", "runs", "sets")
 
     def __init__(self) -> None:
         self.runs: dict[int, tuple[int, int]] = {}
         self.deletes: list[tuple[int, int, int]] = []
         self.sets: list[tuple[str, str, int, int]] = []
         self.inserts: list[tuple[int, int]] = []
+        self.cuts: list[tuple[int, int]] = []
+        self.halves: list[tuple[int, int]] = []
         self.at: list[int] = []
         self.marks: list[int] = []
 
@@ -118,6 +128,11 @@ def scan_document(data: bytes) -> Scan:
 
 
 def _result(found: _Found) -> Scan:
+    for writer, clock, length in found.deletes:
+        found.cuts.append((writer, clock))
+        found.cuts.append((writer, clock + length))
+    if found.halves and not set(found.halves).isdisjoint(found.cuts):
+        _refuse("cuts a character in two")
     runs = found.runs
     outside = [
         origin
@@ -130,6 +145,8 @@ def _result(found: _Found) -> Scan:
         tuple(outside),
         tuple(found.sets),
         tuple(found.inserts),
+        tuple(found.cuts),
+        tuple(found.halves),
     )
 
 
@@ -181,16 +198,16 @@ def _read_items(data: bytes, i: int, structs: int, writer: int, clock: int, foun
             continue
         if info & _ORIGINS:
             if info & _LEFT:
-                i = _read_origin(data, i, writer, clock, found)
+                i = _read_origin(data, i, writer, clock, 1, found)
             if info & _RIGHT:
-                i = _read_origin(data, i, writer, clock, found)
+                i = _read_origin(data, i, writer, clock, 0, found)
         else:
             root, i = _root(data, i)
             _check_note_root(root)
         content = info & ~_ORIGINS
         if content == _STRING:
             text, i = _text(data, i)
-            length = len(text) if text.isascii() else len(text.encode("utf-16-le")) // 2
+            length = len(text) if text.isascii() else _wide_length(text, writer, clock, found)
         elif content == _DELETED:
             length, i = _number(data, i)
         else:
@@ -201,14 +218,29 @@ def _read_items(data: bytes, i: int, structs: int, writer: int, clock: int, foun
     return i, clock
 
 
-def _read_origin(data: bytes, i: int, writer: int, clock: int, found: _Found) -> int:
+def _read_origin(data: bytes, i: int, writer: int, clock: int, behind: int, found: _Found) -> int:
+    """Read an origin; the item cuts the run there, `behind` a left origin (1) or before a right one (0)."""
     origin, i = _number(data, i)
     at, i = _number(data, i)
     if origin == GENESIS_WRITER or origin >= _ID_END or (origin == writer and at >= clock):
         _refuse("hangs on what cannot be there")
     found.inserts.append((origin, at))
     found.at.append(clock)
+    found.cuts.append((origin, at + behind))
     return i
+
+
+def _wide_length(text: str, writer: int, clock: int, found: _Found) -> int:
+    """Return how many clocks a text takes: its UTF-16 units; note the second half of each character of two."""
+    if max(text) > _LAST_OF_ONE_UNIT:
+        at = clock
+        for char in text:
+            at += 1
+            if char > _LAST_OF_ONE_UNIT:
+                found.halves.append((writer, at))
+                at += 1
+        return at - clock
+    return len(text)
 
 
 def _read_map_item(data: bytes, i: int, info: int, writer: int, clock: int, found: _Found) -> int:
