@@ -1,0 +1,32 @@
+"""What a demo process and its parent say to each other, as JSON lines over the process's standard streams."""
+
+from enum import StrEnum
+
+import msgspec
+
+__all__ = ["Message", "MessageKind", "decode_message", "encode_message"]
+
+
+class MessageKind(StrEnum):
+    """SAID: a line for the newcomer. REACHED: a mark that the parent waits for. QUESTION: wants one line of answer."""
+
+    SAID = "said"
+    REACHED = "reached"
+    QUESTION = "question"
+
+
+class Message(msgspec.Struct, frozen=True):
+    """One line from a device's process. The parent believes none of them when it computes its figures."""
+
+    kind: MessageKind
+    text: str
+
+
+def encode_message(message: Message) -> str:
+    """Return the line, without its end."""
+    return msgspec.json.encode(message).decode()
+
+
+def decode_message(line: str | bytes) -> Message:
+    """Return the message of a line; raises `msgspec.DecodeError` for anything else."""
+    return msgspec.json.decode(line, type=Message)
