@@ -1,0 +1,69 @@
+"""Settings of a relay: where it listens, what it keeps to, and what it refuses to start with."""
+
+import ipaddress
+from pathlib import Path
+
+import msgspec
+
+from sync_core.errors import ValueRefused
+
+__all__ = ["SECRET_BYTES_MIN", "RelaySettings", "is_loopback", "read_secret"]
+
+SECRET_BYTES_MIN = 32
+
+
+class RelaySettings(msgspec.Struct, frozen=True):
+    """Every setting has its unit in its name. Raises `ValueRefused` for a host that is not loopback without a secret:
+    only a loopback relay may be open, for trying out.
+
+    `secret` signs tokens (HS256). `origins` are the browser origins that may connect; none by default. `hosts` are the
+    names under which the relay is reached, for the Host check; any if empty.
+    """
+
+    db: Path
+    host: str = "127.0.0.1"
+    port: int = 8700
+    secret: str | None = None
+    origins: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+    connections_max: int = 4_096
+    connections_per_address_max: int = 1_024
+    connections_before_login_max: int = 1_024
+    login_timeout_ms: int = 5_000
+    stalled_reader_ms: int = 30_000
+    follows_max: int = 20_000
+    snapshot_tail_entries: int = 2_000
+    snapshot_asked_every_ms: int = 60_000
+    safety_window_entries: int = 256
+    idle_task_ms: int = 10_000
+    clock_jump_s_max: int = 3_600
+
+    def __post_init__(self) -> None:
+        if self.secret is None and not is_loopback(self.host):
+            raise ValueRefused(
+                "A relay without a secret listens on loopback only.",
+                hint="Give --auth-secret-file to check tokens, or leave --host at 127.0.0.1.",
+            )
+        if self.secret is not None and len(self.secret.encode()) < SECRET_BYTES_MIN:
+            raise ValueRefused(
+                f"The secret is shorter than {SECRET_BYTES_MIN} bytes.",
+                hint='Make one with python -c "import secrets; print(secrets.token_hex(32))".',
+            )
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a host names this machine only."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def read_secret(path: Path) -> str:
+    """Return the secret that a file holds, without blanks around it; raises `ValueRefused` if it cannot be read."""
+    try:
+        return path.read_text().strip()
+    except (OSError, UnicodeDecodeError):
+        raise ValueRefused("The secret's file cannot be read.", hint="Check the path and its permissions.") from None

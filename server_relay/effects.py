@@ -1,0 +1,254 @@
+"""What a Relay returns, and what it is told: effects and events.
+
+Order is the contract. The driver takes the effects of one or more events and carries out
+
+1. all `Written`s, in order, in one commit, fsynced; if that fails, none of the effects below is carried out and the
+   Relay is told with `CommitFailed(effects, error)`;
+2. every `Send` and `Close`, in the order in which they were returned;
+3. every read (`LoadTask`, `LookUp`, `ReadTail`, `ReadBlob`, `ReadPiece`, `ReadListing`), which sees all writes that
+   were returned before it, and is answered by its event before any other event is handled. A read that fails is
+   reported like a commit that failed, with the reads that were not answered.
+"""
+
+import msgspec
+
+from server_relay.records import MailboxWrite, StoredEntry, TaskImage
+from sync_core.errors import SegueError
+from sync_core.ids import StreamName
+from sync_core.wire import ClientFrame, TaskListing
+
+__all__ = [
+    "BlobRead",
+    "Close",
+    "CommitFailed",
+    "Connected",
+    "Disconnected",
+    "Drained",
+    "FoundEntry",
+    "FoundPlace",
+    "ListingRead",
+    "LoadTask",
+    "LookUp",
+    "LookedUp",
+    "Malformed",
+    "PieceRead",
+    "ReadBlob",
+    "ReadListing",
+    "ReadPiece",
+    "ReadTail",
+    "Received",
+    "RelayAnswer",
+    "RelayEffect",
+    "RelayEvent",
+    "RelayRead",
+    "Send",
+    "TailRead",
+    "TaskLoaded",
+    "Tick",
+    "Written",
+]
+
+
+class _Value(msgspec.Struct, frozen=True):
+    pass
+
+
+class _TaskRead(_Value, frozen=True):
+    subject: str
+    task: str
+
+
+# --- effects ----------------------------------------------------------------------------------------------------------
+
+
+class Written(_Value, frozen=True):
+    """Make this durable: part of the next commit."""
+
+    write: MailboxWrite
+
+
+class Send(_Value, frozen=True):
+    """Send these encoded frames on a connection, in order, joined into messages; dropped without harm if it is gone."""
+
+    conn: int
+    frames: tuple[bytes, ...]
+
+
+class Close(_Value, frozen=True):
+    """Close a connection after what was sent on it before, with a websocket close code."""
+
+    conn: int
+    code: int
+    reason: str
+
+
+class LoadTask(_TaskRead, frozen=True):
+    """Read a task; answered with `TaskLoaded`."""
+
+
+class LookUp(_TaskRead, frozen=True):
+    """Find entries by (stream, writer, writer_seq) and places by (stream, relay_seq); answered with `LookedUp`."""
+
+    entries: tuple[tuple[StreamName, int, int], ...]
+    places: tuple[tuple[StreamName, int], ...]
+
+
+class ReadTail(_TaskRead, frozen=True):
+    """Read the task's entries behind `after_no`, in stored order, without those at or below `skip` of their stream:
+    as many as fit `bytes_max`, at least one if there is any; answered with `TailRead`."""
+
+    conn: int
+    after_no: int
+    skip: tuple[tuple[StreamName, int], ...]
+    bytes_max: int
+
+
+class ReadBlob(_TaskRead, frozen=True):
+    """Read all bytes of a blob that are held; answered with `BlobRead`."""
+
+    sha256: str
+
+
+class ReadPiece(_TaskRead, frozen=True):
+    """Read at most `bytes_max` bytes of a complete blob from `offset`; answered with `PieceRead`."""
+
+    conn: int
+    sha256: str
+    offset: int
+    bytes_max: int
+
+
+class ReadListing(_Value, frozen=True):
+    """Read a page of a subject's tasks in key order; answered with `ListingRead`."""
+
+    conn: int
+    subject: str
+    request: int
+    prefix: str
+    after: str
+    tasks_max: int
+
+
+RelayRead = LoadTask | LookUp | ReadTail | ReadBlob | ReadPiece | ReadListing
+RelayEffect = Written | Send | Close | RelayRead
+
+# --- events -----------------------------------------------------------------------------------------------------------
+
+
+class Connected(_Value, frozen=True):
+    """A connection was opened; `conn` is never used again for another one."""
+
+    conn: int
+    address: str
+
+
+class Received(_Value, frozen=True):
+    """A frame came."""
+
+    conn: int
+    frame: ClientFrame
+
+
+class Malformed(_Value, frozen=True):
+    """A message came that holds no frames."""
+
+    conn: int
+    sentence: str
+
+
+class Disconnected(_Value, frozen=True):
+    """The connection is gone."""
+
+    conn: int
+
+
+class Drained(_Value, frozen=True):
+    """`out_bytes` of what the Relay had sent on the connection now wait in the driver's out-queue.
+
+    Handed over when no effects are outstanding, so that the figure holds for all that was sent before.
+    """
+
+    conn: int
+    out_bytes: int
+
+
+class Tick(_Value, frozen=True):
+    """Time passed; sent about every second."""
+
+
+class TaskLoaded(_Value, frozen=True):
+    image: TaskImage
+
+
+class FoundEntry(_Value, frozen=True):
+    """Where an entry is. `content_hash` is empty if a recovered snapshot at that place covers it."""
+
+    name: StreamName
+    writer: int
+    writer_seq: int
+    relay_seq: int
+    content_hash: bytes
+
+
+class FoundPlace(_Value, frozen=True):
+    """The chain at a place, empty if there is none, and the stored_no of the stream's next entry, 0 without one."""
+
+    name: StreamName
+    relay_seq: int
+    chain: bytes
+    next_no: int
+
+
+class LookedUp(_Value, frozen=True):
+    """What was found; an entry that is nowhere is left out."""
+
+    subject: str
+    task: str
+    entries: tuple[FoundEntry, ...]
+    places: tuple[FoundPlace, ...]
+
+
+class TailRead(_Value, frozen=True):
+    """Entries in stored order; nothing else that was asked for lies at or below `through_no`."""
+
+    conn: int
+    subject: str
+    task: str
+    entries: tuple[StoredEntry, ...]
+    through_no: int
+
+
+class BlobRead(_Value, frozen=True):
+    """The held bytes of a blob; None if there are none."""
+
+    subject: str
+    task: str
+    sha256: str
+    data: bytes | None
+
+
+class PieceRead(_Value, frozen=True):
+    conn: int
+    task: str
+    sha256: str
+    offset: int
+    size_bytes: int
+    data: bytes
+
+
+class ListingRead(_Value, frozen=True):
+    conn: int
+    request: int
+    tasks: tuple[TaskListing, ...]
+    more: bool
+
+
+class CommitFailed(_Value, frozen=True):
+    """The store failed at these effects; none of them took place."""
+
+    effects: tuple[RelayEffect, ...]
+    error: SegueError
+
+
+RelayAnswer = TaskLoaded | LookedUp | TailRead | BlobRead | PieceRead | ListingRead
+RelayEvent = Connected | Received | Malformed | Disconnected | Drained | Tick | RelayAnswer | CommitFailed

@@ -1,0 +1,205 @@
+"""What a mailbox keeps, and the writes that change it: plain values, no storage.
+
+Every key starts with (subject, task): a byte of one subject cannot be reached through the key of another. The writes
+of one commit are carried out in order, all of them or none.
+"""
+
+import msgspec
+
+from sync_core.entry import WriterRow
+from sync_core.ids import StreamName
+from sync_core.wire import SnapshotRef
+
+__all__ = [
+    "AppendStored",
+    "BlobRow",
+    "Cover",
+    "DropBlob",
+    "MailboxStats",
+    "MailboxWrite",
+    "PutPiece",
+    "SetBlobAbsent",
+    "SetSnapshots",
+    "StartStream",
+    "StepRow",
+    "StoredEntry",
+    "StoredWriter",
+    "StreamImage",
+    "TaskImage",
+    "TaskSummary",
+]
+
+# --- rows -------------------------------------------------------------------------------------------------------------
+
+
+class StoredEntry(msgspec.Struct, frozen=True):
+    """An entry in the log.
+
+    `stored_no` is its place in the order in which the task's entries were stored, across streams; `relay_seq` its place
+    in the stream. `wire` is the whole entry with its relay_seq, encoded: readers are sent these bytes as they are.
+    """
+
+    stored_no: int
+    name: StreamName
+    relay_seq: int
+    writer: int
+    writer_seq: int
+    content_hash: bytes
+    chain: bytes
+    wire: bytes
+
+
+class StoredWriter(msgspec.Struct, frozen=True):
+    """A row of a stream's writer table, and who signed in when the id was first used ('' if that is not known)."""
+
+    name: StreamName
+    row: WriterRow
+    principal: str
+
+
+class Cover(msgspec.Struct, frozen=True):
+    """Entries first_seq..last_seq of a writer have no place of their own: a recovered snapshot at `relay_seq` holds
+    them (rule J)."""
+
+    name: StreamName
+    writer: int
+    first_seq: int
+    last_seq: int
+    relay_seq: int
+
+
+class StepRow(msgspec.Struct, frozen=True):
+    """What the relay knows of a step, for the listing. `open` are attempts without an outcome."""
+
+    version: int
+    step: str
+    planned: bool = False
+    tool: str = ""
+    requires: tuple[str, ...] = ()
+    done: bool = False
+    open: tuple[str, ...] = ()
+
+
+class TaskSummary(msgspec.Struct, frozen=True):
+    """What a listing says of a task besides its planned steps. `stored_at_ms` is relay time."""
+
+    version: int = 1
+    calls_done: int = 0
+    calls_in_doubt: int = 0
+    completed: bool = False
+    stored_at_ms: int = 0
+
+
+class BlobRow(msgspec.Struct, frozen=True):
+    """A blob of a task: `held_bytes` from its start are kept; `complete` once all are there and match the hash.
+
+    `absent`: a device declared that it cannot deliver it.
+    """
+
+    sha256: str
+    size_bytes: int = 0
+    held_bytes: int = 0
+    complete: bool = False
+    absent: bool = False
+
+
+class StreamImage(msgspec.Struct, frozen=True):
+    """All that is kept of one stream, except its entries. `usable` was confirmed, `offered` waits for that (rule F)."""
+
+    name: StreamName
+    epoch: bytes
+    head: int
+    chain: bytes
+    tail_from: int
+    usable: SnapshotRef | None
+    offered: SnapshotRef | None
+    writers: tuple[StoredWriter, ...]
+
+
+class TaskImage(msgspec.Struct, frozen=True):
+    """All that is kept of one task, except entries and the bytes of blobs; `stored_no` 0 if nothing was stored."""
+
+    subject: str
+    task: str
+    stored_no: int = 0
+    summary: TaskSummary = TaskSummary()
+    streams: tuple[StreamImage, ...] = ()
+    steps: tuple[StepRow, ...] = ()
+    blobs: tuple[BlobRow, ...] = ()
+
+
+class MailboxStats(msgspec.Struct, frozen=True):
+    """Sizes of a mailbox. Bytes are of the whole file set; counts are rows."""
+
+    store_bytes: int
+    subjects: int
+    tasks: int
+    streams: int
+    entries: int
+    blobs: int
+    blob_bytes: int
+
+
+# --- writes -----------------------------------------------------------------------------------------------------------
+
+
+class _TaskWrite(msgspec.Struct, frozen=True):
+    subject: str
+    task: str
+
+
+class StartStream(_TaskWrite, frozen=True):
+    """Create the stream, or give it a new epoch: its entries keep their places, `tail_from` becomes 1 and no snapshot
+    is known any more."""
+
+    name: StreamName
+    epoch: bytes
+
+
+class AppendStored(_TaskWrite, frozen=True):
+    """Append entries to the logs of a task, with all that follows from them: heads and chains (those of the last entry
+    of each stream), raised writer rows, places covered by a recovered snapshot, changed steps, the summary.
+
+    (stream, writer, writer_seq) and (stream, relay_seq) are unique: a second one fails the commit.
+    """
+
+    entries: tuple[StoredEntry, ...]
+    writers: tuple[StoredWriter, ...]
+    covers: tuple[Cover, ...]
+    steps: tuple[StepRow, ...]
+    summary: TaskSummary
+
+
+class SetSnapshots(_TaskWrite, frozen=True):
+    """Replace what is known of a stream's snapshots. Entries below `tail_from` leave the catch-up path, not the log."""
+
+    name: StreamName
+    usable: SnapshotRef | None
+    offered: SnapshotRef | None
+    tail_from: int
+
+
+class PutPiece(_TaskWrite, frozen=True):
+    """Keep the next bytes of a blob, at `offset`, the bytes held so far. `complete`: these are its last, and the whole
+    matches its hash; it is absent no more."""
+
+    sha256: str
+    offset: int
+    size_bytes: int
+    data: bytes
+    complete: bool
+
+
+class DropBlob(_TaskWrite, frozen=True):
+    """Forget the bytes of a blob that does not match its hash."""
+
+    sha256: str
+
+
+class SetBlobAbsent(_TaskWrite, frozen=True):
+    """Remember that a device declared a blob absent."""
+
+    sha256: str
+
+
+MailboxWrite = StartStream | AppendStored | SetSnapshots | PutPiece | DropBlob | SetBlobAbsent
