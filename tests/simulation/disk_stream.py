@@ -30,6 +30,7 @@ class _Document(msgspec.Struct, frozen=True):
     covers_seq: int
     document: bytes
     writers: tuple[WriterRow, ...]
+    chain: bytes
     damaged: bool = False
 
 
@@ -121,7 +122,7 @@ class DiskStream:
             if row.entry.relay_seq is not None and row.entry.relay_seq > write.after_seq
         ]
         for key, row in above:
-            if row.own and row.code is None:
+            if row.own and row.code is None and not row.damaged:
                 self.rows[key] = replace(row, entry=replace(row.entry, relay_seq=None), rank=None)
             else:
                 self.delete(key)
@@ -141,7 +142,7 @@ class DiskStream:
         ]
         for key in covered:
             self.delete(key)
-        self.document = _Document(write.covers_seq, write.document, write.writers)
+        self.document = _Document(write.covers_seq, write.document, write.writers, write.chain)
 
     def image(self, name: str) -> w.StreamImage:
         rows = sorted(self.rows.values(), key=lambda row: row.order)
@@ -150,7 +151,7 @@ class DiskStream:
         document = self.document
         spoiled = document is not None and document.damaged
         if document is None or spoiled:
-            document = _Document(0, b"", ())
+            document = _Document(0, b"", (), CHAIN_START)
         return w.StreamImage(
             stream=name,
             epoch=position.epoch,
@@ -159,6 +160,7 @@ class DiskStream:
             document=document.document,
             covers_seq=document.covers_seq,
             snapshot_writers=document.writers,
+            snapshot_chain=document.chain,
             entries=tuple(row.entry for row in intact if row.code is None),
             ranks={
                 (row.entry.writer, row.entry.writer_seq): row.rank
@@ -173,14 +175,14 @@ class DiskStream:
         )
 
     def outstanding(self) -> tuple[tuple[int, int], ...]:
-        """Own writers with an entry above the cursor or without a number: (writer, highest seq of an intact run)."""
+        """Own writers of which all that is above the cursor, up to some number, is held: (writer, that number)."""
         cursor = self.position.cursor if self.position else 0
         highest: dict[int, int] = {}
-        for row in sorted(self.rows.values(), key=lambda row: -row.entry.writer_seq):
+        for row in sorted(self.rows.values(), key=lambda row: row.entry.writer_seq):
             entry = row.entry
-            if row.own and row.code is None and (entry.relay_seq is None or entry.relay_seq > cursor):
-                if row.damaged:
-                    highest[entry.writer] = entry.writer_seq - 1
-                else:
-                    highest.setdefault(entry.writer, entry.writer_seq)
-        return tuple(sorted((writer, seq) for writer, seq in highest.items() if seq > 0))
+            if row.own and not (row.code or row.damaged) and (entry.relay_seq is None or entry.relay_seq > cursor):
+                known = self.writers.get(entry.writer)
+                last = highest.get(entry.writer, 0 if known is None else known.next_seq - 1)
+                if entry.writer_seq == last + 1:
+                    highest[entry.writer] = entry.writer_seq
+        return tuple(sorted(highest.items()))
