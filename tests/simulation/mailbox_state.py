@@ -1,0 +1,273 @@
+"""What `MailboxModel` holds: tasks, their logs, writer tables, steps and blobs, as plain dicts."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
+
+from server_relay.effects import (
+    BlobRead,
+    FoundEntry,
+    FoundPlace,
+    ListingRead,
+    LoadTask,
+    LookedUp,
+    LookUp,
+    PieceRead,
+    ReadBlob,
+    ReadListing,
+    ReadPiece,
+    ReadTail,
+    RelayAnswer,
+    RelayRead,
+    TailRead,
+    TaskLoaded,
+)
+from server_relay.records import (
+    AppendStored,
+    BlobRow,
+    Cover,
+    DropBlob,
+    MailboxStats,
+    MailboxWrite,
+    PutPiece,
+    SetBlobAbsent,
+    SetSnapshots,
+    StartStream,
+    StepRow,
+    StoredEntry,
+    StoredWriter,
+    StreamImage,
+    TaskImage,
+    TaskSummary,
+)
+from sync_core.entry import CHAIN_START
+from sync_core.errors import StoreDamaged
+from sync_core.ids import StreamName
+from sync_core.wire import PlannedStep, TaskListing
+
+__all__ = ["MailboxState"]
+
+Key = tuple[str, str]
+
+
+@dataclass
+class _Stream:
+    image: StreamImage
+    places: list[StoredEntry] = field(default_factory=list)
+    numbers: dict[tuple[int, int], int] = field(default_factory=dict)
+    covers: list[Cover] = field(default_factory=list)
+    writers: dict[int, StoredWriter] = field(default_factory=dict)
+
+    def copy(self) -> "_Stream":
+        return _Stream(self.image, list(self.places), dict(self.numbers), list(self.covers), dict(self.writers))
+
+
+@dataclass
+class _Task:
+    log: list[StoredEntry] = field(default_factory=list)
+    summary: TaskSummary = field(default_factory=TaskSummary)
+    streams: dict[StreamName, _Stream] = field(default_factory=dict)
+    steps: dict[tuple[int, str], StepRow] = field(default_factory=dict)
+    blobs: dict[str, BlobRow] = field(default_factory=dict)
+    bytes_of: dict[str, bytes] = field(default_factory=dict)
+
+    def copy(self) -> "_Task":
+        streams = {name: stream.copy() for name, stream in self.streams.items()}
+        return _Task(list(self.log), self.summary, streams, dict(self.steps), dict(self.blobs), dict(self.bytes_of))
+
+
+class MailboxState:
+    """The content of a mailbox, with every write and read of the seam."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[Key, _Task] = {}
+
+    def copy(self) -> "MailboxState":
+        """Return an independent copy; rows themselves are immutable and shared."""
+        other = MailboxState()
+        other._tasks = {key: task.copy() for key, task in self._tasks.items()}
+        return other
+
+    # --- writes ------------------------------------------------------------------------------------------------------
+
+    def check(self, writes: Sequence[MailboxWrite]) -> None:
+        """Raise `StoreDamaged` if an entry's key or place is taken, before anything is changed."""
+        taken: set[tuple[object, ...]] = set()
+        for write in writes:
+            if not isinstance(write, AppendStored):
+                continue
+            task = self._tasks.get((write.subject, write.task), _Task())
+            for entry in write.entries:
+                stream = task.streams.get(entry.name)
+                number = (write.subject, write.task, entry.name, entry.writer, entry.writer_seq)
+                place = (write.subject, write.task, entry.name, entry.relay_seq)
+                known = stream is not None and (
+                    (entry.writer, entry.writer_seq) in stream.numbers or entry.relay_seq <= len(stream.places)
+                )
+                if known or number in taken or place in taken or entry.stored_no <= len(task.log):
+                    raise StoreDamaged("Two entries claim one place of the log.")
+                taken |= {number, place}
+
+    def apply(self, writes: Sequence[MailboxWrite]) -> None:
+        """Carry out writes that passed `check`."""
+        for write in writes:
+            task = self._tasks.setdefault((write.subject, write.task), _Task())
+            match write:
+                case StartStream():
+                    self._start(task, write)
+                case AppendStored():
+                    self._append(task, write)
+                case SetSnapshots():
+                    stream = task.streams[write.name]
+                    stream.image = replace(
+                        stream.image, usable=write.usable, offered=write.offered, tail_from=write.tail_from
+                    )
+                case PutPiece():
+                    data = task.bytes_of.get(write.sha256, b"")[: write.offset] + write.data
+                    task.bytes_of[write.sha256] = data
+                    absent = task.blobs.get(write.sha256, BlobRow(write.sha256)).absent and not write.complete
+                    task.blobs[write.sha256] = BlobRow(
+                        write.sha256, write.size_bytes, len(data), write.complete, absent
+                    )
+                case DropBlob():
+                    task.blobs.pop(write.sha256, None)
+                    task.bytes_of.pop(write.sha256, None)
+                case SetBlobAbsent():
+                    row = task.blobs.get(write.sha256, BlobRow(write.sha256))
+                    task.blobs[write.sha256] = replace(row, absent=True)
+
+    def _start(self, task: _Task, write: StartStream) -> None:
+        stream = task.streams.get(write.name)
+        if stream is None:
+            image = StreamImage(write.name, write.epoch, 0, CHAIN_START, 1, None, None, ())
+            task.streams[write.name] = _Stream(image)
+        else:
+            stream.image = replace(stream.image, epoch=write.epoch, tail_from=1, usable=None, offered=None)
+
+    def _append(self, task: _Task, write: AppendStored) -> None:
+        for entry in write.entries:
+            stream = task.streams[entry.name]
+            task.log.append(entry)
+            stream.places.append(entry)
+            stream.numbers[entry.writer, entry.writer_seq] = entry.relay_seq
+            stream.image = replace(stream.image, head=entry.relay_seq, chain=entry.chain)
+        for writer in write.writers:
+            task.streams[writer.name].writers[writer.row.writer] = writer
+        for cover in write.covers:
+            task.streams[cover.name].covers.append(cover)
+        for step in write.steps:
+            task.steps[step.version, step.step] = step
+        task.summary = write.summary
+
+    # --- reads -------------------------------------------------------------------------------------------------------
+
+    def read(self, read: RelayRead) -> RelayAnswer:
+        """Return the answer to a read."""
+        if isinstance(read, ReadListing):
+            return self._listing(read)
+        task = self._tasks.get((read.subject, read.task), _Task())
+        match read:
+            case LoadTask():
+                return TaskLoaded(self._image(read, task))
+            case LookUp():
+                return self._look_up(read, task)
+            case ReadTail():
+                return self._tail(read, task)
+            case ReadBlob():
+                return BlobRead(read.subject, read.task, read.sha256, task.bytes_of.get(read.sha256))
+            case ReadPiece():
+                data = task.bytes_of.get(read.sha256, b"")
+                piece = data[read.offset : read.offset + read.bytes_max]
+                return PieceRead(read.conn, read.task, read.sha256, read.offset, len(data), piece)
+
+    def _image(self, read: LoadTask, task: _Task) -> TaskImage:
+        streams = tuple(
+            replace(stream.image, writers=tuple(writer for _, writer in sorted(stream.writers.items())))
+            for _, stream in sorted(task.streams.items())
+        )
+        steps = tuple(step for _, step in sorted(task.steps.items()))
+        blobs = tuple(blob for _, blob in sorted(task.blobs.items()))
+        return TaskImage(read.subject, read.task, len(task.log), task.summary, streams, steps, blobs)
+
+    def _look_up(self, read: LookUp, task: _Task) -> LookedUp:
+        found = []
+        for name, writer, number in read.entries:
+            stream = task.streams.get(name)
+            if stream is None:
+                continue
+            place = stream.numbers.get((writer, number))
+            if place is not None:
+                content_hash = stream.places[place - 1].content_hash
+                found.append(FoundEntry(name, writer, number, place, content_hash))
+                continue
+            for cover in stream.covers:
+                if cover.writer == writer and cover.first_seq <= number <= cover.last_seq:
+                    found.append(FoundEntry(name, writer, number, cover.relay_seq, b""))
+                    break
+        places = []
+        for name, place in read.places:
+            stream = task.streams.get(name)
+            entries = stream.places if stream is not None else []
+            chain = entries[place - 1].chain if 0 < place <= len(entries) else b""
+            next_no = entries[place].stored_no if place < len(entries) else 0
+            places.append(FoundPlace(name, place, chain, next_no))
+        return LookedUp(read.subject, read.task, tuple(found), tuple(places))
+
+    def _tail(self, read: ReadTail, task: _Task) -> TailRead:
+        skip = dict(read.skip)
+        chosen: list[StoredEntry] = []
+        size = 0
+        for entry in task.log[read.after_no :]:
+            if entry.relay_seq <= skip.get(entry.name, 0):
+                continue
+            size += len(entry.wire)
+            if chosen and size > read.bytes_max:
+                return TailRead(read.conn, read.subject, read.task, tuple(chosen), chosen[-1].stored_no)
+            chosen.append(entry)
+        return TailRead(read.conn, read.subject, read.task, tuple(chosen), len(task.log))
+
+    def _listing(self, read: ReadListing) -> ListingRead:
+        keys = sorted(
+            task
+            for subject, task in self._tasks
+            if subject == read.subject
+            and task.startswith(read.prefix)
+            and task > read.after
+            and self._tasks[subject, task].log
+        )
+        tasks = tuple(self._listed(read.subject, task) for task in keys[: read.tasks_max])
+        return ListingRead(read.conn, read.request, tasks, len(keys) > read.tasks_max)
+
+    def _listed(self, subject: str, key: str) -> TaskListing:
+        task = self._tasks[subject, key]
+        planned = tuple(
+            PlannedStep(step.step, step.tool, step.requires)
+            for _, step in sorted(task.steps.items())
+            if step.planned and not step.done
+        )
+        summary = task.summary
+        return TaskListing(
+            key,
+            summary.version,
+            planned,
+            summary.calls_done,
+            summary.calls_in_doubt,
+            summary.completed,
+            summary.stored_at_ms,
+        )
+
+    def stats(self) -> MailboxStats:
+        """Return the sizes; the store's bytes are those of entries and blobs."""
+        tasks = self._tasks.values()
+        entry_bytes = sum(len(entry.wire) for task in tasks for entry in task.log)
+        blob_bytes = sum(len(data) for task in tasks for data in task.bytes_of.values())
+        return MailboxStats(
+            entry_bytes + blob_bytes,
+            len({subject for subject, _ in self._tasks}),
+            len(self._tasks),
+            sum(len(task.streams) for task in tasks),
+            sum(len(task.log) for task in tasks),
+            sum(len(task.blobs) for task in tasks),
+            blob_bytes,
+        )
