@@ -7,7 +7,7 @@
     ├── NeedsAuthority 403      ├── NeedsApproval 403     ├── NeedsCapability 409
     ├── ValueRefused 422        ├── TooLarge 413          ├── UnsentWork 409
     ├── ResultUnavailable 503   ├── StoreInUse 423        ├── StoreFull 507
-    ├── StoreDamaged 500        ├── SyncTimeout 504 (also TimeoutError)
+    ├── StoreDamaged 500        ├── StoreUnusable 409     ├── SyncTimeout 504 (also TimeoutError)
     ├── Refused 403             ├── Diverged 500          ├── WriterReused 409
     ├── EntryRefused 422        ├── ProtocolError 400     └── Closed 410
 
@@ -38,6 +38,7 @@ __all__ = [
     "StoreDamaged",
     "StoreFull",
     "StoreInUse",
+    "StoreUnusable",
     "SyncTimeout",
     "TaskNotFound",
     "TooLarge",
@@ -235,6 +236,14 @@ class StoreDamaged(SegueError):
     code = "store_damaged"
     status = 500
     default_hint = "Keep the file; open a fresh one and let the relay fill it."
+
+
+class StoreUnusable(SegueError):
+    """What lies at this path is not a store that this program, version and subject can use; it was not touched."""
+
+    code = "store_unusable"
+    status = 409
+    default_hint = "Name another file for the store."
 
 
 class SyncTimeout(SegueError, TimeoutError):
