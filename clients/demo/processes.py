@@ -9,17 +9,29 @@ from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+import msgspec
+
 from clients.demo.messages import MessageKind, decode_message
 from clients.demo.narrator import Narrator
 from clients.demo.people import Person
 
-__all__ = ["PATIENCE_S", "DemoProcess", "ProcessFailed"]
+__all__ = ["PATIENCE_S", "DemoProcess", "ProcessFailed", "ProcessLife"]
 
 PATIENCE_S = 30
 """How long the parent waits for one mark or for an end, seconds."""
 _STDERR_LINES_SHOWN = 12
 
 T = TypeVar("T")
+
+
+class ProcessLife(msgspec.Struct, frozen=True):
+    """A process as its parent saw it; times are this machine's clock in milliseconds."""
+
+    name: str
+    pid: int
+    started_ms: int
+    ended_ms: int
+    killed: bool
 
 
 class ProcessFailed(Exception):
@@ -35,6 +47,8 @@ class DemoProcess:
         self._process = process
         self._errors = errors
         self._narrator = narrator
+        self._started_ms = _now_ms()
+        self._ended_ms = 0
 
     @classmethod
     async def start(cls, name: str, arguments: Sequence[str], errors: Path, narrator: Narrator) -> "DemoProcess":
@@ -52,19 +66,27 @@ class DemoProcess:
 
     async def until(self, mark: str, person: Person) -> None:
         """Tell what the process says and let `person` answer what it asks, until it reaches `mark`."""
-        while True:
-            message = decode_message(await self.line(f"the {self.name} ({mark})"))
-            if message.kind is MessageKind.QUESTION:
-                self.tell(await person.answer(self.name, message.text))
-            elif message.kind is MessageKind.SAID:
-                self._narrator.line(self.name, message.text)
-            elif message.text == mark:
-                return
+        while await self._told(await self.line(f"the {self.name}"), person) != mark:
+            pass
+
+    async def until_end(self, person: Person) -> None:
+        """The same until the process ends by itself; raises `ProcessFailed` for any status but 0."""
+        while line := await self._patiently(self._output().readline(), f"the end of the {self.name}"):
+            await self._told(line, person)
+        await self._ended()
+
+    async def _told(self, line: bytes, person: Person) -> str:
+        """Pass one message on; returns the mark that it reached, if any."""
+        message = decode_message(line)
+        if message.kind is MessageKind.QUESTION:
+            self.tell(await person.answer(self.name, message.text))
+        elif message.kind is MessageKind.SAID:
+            self._narrator.line(self.name, message.text)
+        return message.text if message.kind is MessageKind.REACHED else ""
 
     async def line(self, what: str) -> bytes:
         """Return the next line of its output; raises `ProcessFailed` if it ends or is silent for too long."""
-        assert self._process.stdout is not None
-        line = await self._patiently(self._process.stdout.readline(), what)
+        line = await self._patiently(self._output().readline(), what)
         if not line:
             await self._process.wait()
             raise self._failed(f"The {self.name} process ended early, with status {self._process.returncode}")
@@ -75,14 +97,11 @@ class DemoProcess:
         assert self._process.stdin is not None
         self._process.stdin.write(cue.encode() + b"\n")
 
-    def kill(self) -> int:
-        """Send SIGKILL, which no process can catch; returns the time of it, this machine's clock in milliseconds."""
+    async def kill(self) -> None:
+        """Send SIGKILL, which no process can catch, and check that the operating system no longer knows the pid."""
         self._process.kill()
-        return time.time_ns() // 1_000_000
-
-    async def gone(self) -> None:
-        """Wait until the killed process is gone, and check that the operating system no longer knows its pid."""
         status = await self._patiently(self._process.wait(), f"the end of the {self.name}")
+        self._ended_ms = _now_ms()
         if status != -signal.SIGKILL:
             raise self._failed(f"The {self.name} process ended with status {status} before it could be killed")
         try:
@@ -91,22 +110,31 @@ class DemoProcess:
             return
         raise self._failed(f"The {self.name} process is still there after SIGKILL")
 
-    async def ended(self) -> None:
-        """Wait for a good end; raises `ProcessFailed` for any status but 0."""
-        status = await self._patiently(self._process.wait(), f"the end of the {self.name}")
-        if status != 0:
-            raise self._failed(f"The {self.name} process ended with status {status}")
-
     async def stop(self) -> None:
         """Ask it to end (SIGTERM) and wait for a good end."""
         self._process.terminate()
-        await self.ended()
+        await self._ended()
 
     async def clean_up(self) -> None:
         """End it by force if it still runs; for the way out after a failure."""
         if self._process.returncode is None:
             self._process.kill()
         await self._process.wait()
+
+    def life(self) -> ProcessLife:
+        """Return what the parent saw of it, once it has ended."""
+        killed = self._process.returncode == -signal.SIGKILL
+        return ProcessLife(self.name, self.pid, self._started_ms, self._ended_ms, killed)
+
+    async def _ended(self) -> None:
+        status = await self._patiently(self._process.wait(), f"the end of the {self.name}")
+        self._ended_ms = _now_ms()
+        if status != 0:
+            raise self._failed(f"The {self.name} process ended with status {status}")
+
+    def _output(self) -> asyncio.StreamReader:
+        assert self._process.stdout is not None
+        return self._process.stdout
 
     async def _patiently(self, awaited: Coroutine[object, object, T], what: str) -> T:
         pending = asyncio.ensure_future(awaited)
@@ -123,3 +151,7 @@ class DemoProcess:
         lines = self._errors.read_text("utf-8", "replace").splitlines()[-_STDERR_LINES_SHOWN:]
         said = "\n".join(f"    {line}" for line in lines) or "    (nothing)"
         return ProcessFailed(f"{sentence}. Its last words on standard error:\n{said}")
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

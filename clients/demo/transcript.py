@@ -17,6 +17,7 @@ class LineKind(StrEnum):
 
     ONLINE = "online"
     OFFLINE = "offline"
+    REUSED = "reused"
     QUESTION = "question"
     ANSWER = "answer"
     REFUSED = "refused"
