@@ -1,0 +1,157 @@
+"""The call path: a recorded success is returned; else the intent is durable, then the tool runs, then its outcome is.
+
+Two coroutines on one step share one execution. A tool that raises is recorded as failed and its exception is raised
+again; cancellation counts as such an exception. Only a crash leaves an intent without outcome: in doubt.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import ParamSpec, TypeVar
+
+from sync_core.document.calls import CallBegun, CallRecorded, CallState
+from sync_core.endpoint.handle import Execution, Handle
+from sync_core.endpoint.points import CallPoint, Crashed, due
+from sync_core.endpoint.recorded import recorded_text
+from sync_core.endpoint.tools import BoundArguments, Tool
+from sync_core.entry import Effect
+from sync_core.errors import KeyReused, NeedsCapability, ResultUnavailable, ValueRefused
+from sync_core.ids import check_step
+from sync_core.limits import ARGUMENT_INLINE_BYTES_MAX, BLOB_BYTES_MAX
+from sync_core.replica.commands import BeginCall, EndCall, PlanCall
+
+__all__ = ["CallPath"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_ERROR_CHARS_MAX = 500
+_SETTLED = (CallState.DONE, CallState.KEY_CONFLICT, CallState.RESULT_UNAVAILABLE)
+
+
+class CallPath:
+    """How an endpoint with these capabilities runs calls; `crash` drops it as a test's crash point asks."""
+
+    def __init__(self, capabilities: frozenset[str], crash: Callable[[], Awaitable[None]]) -> None:
+        self._capabilities = capabilities
+        self._crash = crash
+
+    def can_run(self, requires: frozenset[str]) -> bool:
+        """Whether this endpoint has these capabilities."""
+        return requires <= self._capabilities
+
+    async def call(self, handle: Handle, step: str, tool: Tool[P, R], bound: BoundArguments) -> R:
+        """Return the step's recorded result as the tool's type, running the tool only if there is none."""
+        text = await self.text(handle, step, tool, bound)
+        try:
+            return tool.decode(text)
+        except ValueRefused as error:
+            hint = "Read it as JSON with task.calls[…].result(), or use a new step."
+            raise ResultUnavailable(error.sentence, hint=hint) from None
+
+    async def text(self, handle: Handle, step: str, tool: Tool[..., object], bound: BoundArguments) -> str:
+        """Return the step's recorded result as canonical JSON, running the tool only if there is none."""
+        handle.check_writable()
+        key = (handle.version, check_step(step))
+        executions = handle.opened.executions
+        execution = executions.get(key)
+        if execution is None:
+            running = asyncio.get_running_loop().create_task(self._execute(handle, step, tool, bound))
+            execution = executions[key] = Execution(running, tool.name, bound.digest)
+            running.add_done_callback(lambda _: executions.pop(key, None))
+        elif (execution.tool, execution.digest) != (tool.name, bound.digest):
+            raise KeyReused(
+                f"Step {step} is being run with another tool or other arguments.",
+                recorded_digest=execution.digest,
+                given_digest=bound.digest,
+            )
+        return await _shared(execution)
+
+    async def _execute(self, handle: Handle, step: str, tool: Tool[..., object], bound: BoundArguments) -> str:
+        if tool.effect is not Effect.IRREVERSIBLE and not self.can_run(tool.requires):
+            await self._leave_to_others(handle, step, tool, bound)
+        begun, cancelled = await self._begin(handle, step, tool, bound)
+        if isinstance(begun, CallRecorded):
+            return await recorded_text(handle, begun.call)
+        try:
+            await self._reach(CallPoint.AFTER_INTENT)
+            if cancelled:
+                raise asyncio.CancelledError
+            value = await tool.invoke(bound, begun.idempotency_key)
+        except (Exception, asyncio.CancelledError) as error:
+            await self._end(handle, step, begun.attempt, error=_told(error))
+            raise
+        await self._reach(CallPoint.AFTER_EFFECT)
+        text = tool.encode(value)
+        if text is not None and len(text) > BLOB_BYTES_MAX:
+            text = None
+        recorded = await self._end(handle, step, begun.attempt, result=text)
+        await self._reach(CallPoint.AFTER_RECORD)
+        return await recorded_text(handle, recorded.call)
+
+    async def _leave_to_others(self, handle: Handle, step: str, tool: Tool[..., object], bound: BoundArguments) -> None:
+        """Plan a step that has no outcome yet for an endpoint that can run it."""
+        call = handle.view.calls.get((handle.version, step))
+        if call is not None and call.state in _SETTLED:
+            return
+        requires = tuple(sorted(tool.requires))
+        command = PlanCall(handle.ref(), handle.key, handle.version, step, tool.name, bound.text, requires)
+        await handle.runner.tell(command)
+        lacking = ", ".join(sorted(tool.requires - self._capabilities))
+        raise NeedsCapability(f"The tool {tool.name} needs what this endpoint does not have: {lacking}.")
+
+    async def _begin(
+        self, handle: Handle, step: str, tool: Tool[..., object], bound: BoundArguments
+    ) -> tuple[CallBegun | CallRecorded, bool]:
+        arguments = bound.text if len(bound.text) <= ARGUMENT_INLINE_BYTES_MAX else None
+        command = BeginCall(
+            handle.ref(), handle.key, handle.version, step, tool.name, tool.effect, bound.digest, arguments
+        )
+        begun, cancelled = await _to_the_end(handle.runner.submit(command))
+        assert isinstance(begun, (CallBegun, CallRecorded))
+        return begun, cancelled
+
+    async def _end(
+        self, handle: Handle, step: str, attempt: str, *, result: str | None = None, error: str | None = None
+    ) -> CallRecorded:
+        command = EndCall(handle.ref(), handle.key, handle.version, step, attempt, error is None, result, error)
+        recorded, cancelled = await _to_the_end(handle.runner.submit(command))
+        assert isinstance(recorded, CallRecorded)
+        if cancelled:
+            raise asyncio.CancelledError
+        return recorded
+
+    async def _reach(self, point: CallPoint) -> None:
+        if due(point):
+            await self._crash()
+            raise Crashed(point)
+
+
+async def _shared(execution: Execution) -> str:
+    """Wait for an execution; the last one that gives up cancels it and waits until that is recorded."""
+    execution.waiting += 1
+    try:
+        return await asyncio.shield(execution.task)
+    except asyncio.CancelledError:
+        if execution.waiting == 1 and not execution.task.done():
+            execution.task.cancel()
+            await asyncio.wait([execution.task])
+        raise
+    finally:
+        execution.waiting -= 1
+
+
+async def _to_the_end(future: asyncio.Future[object]) -> tuple[object, bool]:
+    """Wait for a write's reply even when cancelled; return it and whether a cancellation is owed."""
+    cancelled = False
+    while True:
+        try:
+            return await asyncio.shield(future), cancelled
+        except asyncio.CancelledError:
+            if future.cancelled():
+                raise
+            cancelled = True
+
+
+def _told(error: BaseException) -> str:
+    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return text[:_ERROR_CHARS_MAX]

@@ -1,0 +1,72 @@
+"""What the parts of one task handle share: the runner, the last durable view, and what this handle may do."""
+
+import asyncio
+from typing import TypeVar
+
+from sync_core.document.view import TaskView
+from sync_core.endpoint.changes import Changes
+from sync_core.endpoint.runner import Runner
+from sync_core.errors import Closed, ReadOnly
+from sync_core.replica.commands import Command
+
+__all__ = ["Execution", "Handle", "OpenedTask"]
+
+T = TypeVar("T")
+
+
+class Execution:
+    """A call that runs now, and how many coroutines wait for it."""
+
+    def __init__(self, task: asyncio.Task[str], tool: str, digest: str) -> None:
+        self.task = task
+        self.tool = tool
+        self.digest = digest
+        self.waiting = 0
+
+
+class OpenedTask:
+    """A task that has at least one handle here; it goes with the last one."""
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        self.handles = 0
+        self.view: TaskView | None = None
+        self.watchers: set[Changes] = set()
+        self.executions: dict[tuple[int, str], Execution] = {}
+        self.answering = asyncio.Lock()
+
+
+class Handle:
+    """One opening of a task. Access and business version were fixed when it was opened."""
+
+    def __init__(self, runner: Runner, opened: OpenedTask, version: int, writable: bool) -> None:
+        self.runner = runner
+        self.opened = opened
+        self.key = opened.key
+        self.version = version
+        self.writable = writable
+        self.closed = False
+
+    @property
+    def view(self) -> TaskView:
+        """The last announced view: everything in it is durable. Raises `Closed` on a closed handle."""
+        if self.closed or self.opened.view is None:
+            raise Closed("This handle of the task is closed.")
+        return self.opened.view
+
+    def check_writable(self) -> None:
+        """Raise `Closed` or `ReadOnly` before anything is sent."""
+        if self.closed:
+            raise Closed("This handle of the task is closed.")
+        if not self.writable:
+            raise ReadOnly("This handle was opened to read only.")
+
+    def ref(self) -> int:
+        """Return a fresh reference for a command."""
+        return self.runner.ref()
+
+    async def ask(self, command: Command, answer: type[T]) -> T:
+        """Carry out a command that reads; raises its error."""
+        if self.closed:
+            raise Closed("This handle of the task is closed.")
+        return await self.runner.ask(command, answer)

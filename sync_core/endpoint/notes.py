@@ -1,0 +1,63 @@
+"""`task.notes`: working text that all ends may edit. Whole-text writes and merges name the text they were made from."""
+
+from sync_core.document.notes import MergedNote, Note
+from sync_core.endpoint.handle import Handle
+from sync_core.ids import check_note
+from sync_core.replica.commands import AppendNote, DeleteNote, EditNote, MergeNote, ReadNote, WriteNote
+
+__all__ = ["Notes"]
+
+
+class Notes:
+    """The notes of one handle."""
+
+    def __init__(self, handle: Handle) -> None:
+        self._handle = handle
+
+    def list(self) -> tuple[Note, ...]:
+        """Return every note, by name."""
+        notes = self._handle.view.notes
+        return tuple(notes[name] for name in sorted(notes))
+
+    async def read(self, name: str) -> Note:
+        """Return a note, empty if nobody wrote it, and keep its state as a base for `merge` for 7 days."""
+        return await self._handle.ask(ReadNote(self._handle.ref(), self._handle.key, check_note(name)), Note)
+
+    async def write(self, name: str, text: str, *, content_sha256: str | None = None) -> Note:
+        """Replace the whole text, made from the text with this hash (None only for a new note).
+
+        Raises `PreconditionFailed`, with the current text and hash inside, if the note has changed since; identical
+        content succeeds even then. Raises `TooLarge` over 128 KiB.
+        """
+        return await self._change(WriteNote(self._ref(), self._handle.key, check_note(name), text, content_sha256))
+
+    async def merge(self, name: str, text: str, *, base: Note | str) -> MergedNote:
+        """Merge a text, made from `base` (a note that was read, or its hash), into the current one.
+
+        Lines that both ends changed come back as `overlap`. Raises `BaseUnknown` if this device did not read the base.
+        """
+        self._handle.check_writable()
+        base_sha256 = base if isinstance(base, str) else base.content_sha256
+        command = MergeNote(self._ref(), self._handle.key, check_note(name), text, base_sha256)
+        return await self._handle.runner.ask(command, MergedNote)
+
+    async def append(self, name: str, text: str) -> Note:
+        """Put text at the end; it brings its own line break."""
+        return await self._change(AppendNote(self._ref(), self._handle.key, check_note(name), text))
+
+    async def edit(self, name: str, old: str, new: str) -> Note:
+        """Replace `old`, which must occur exactly once in the current text; raises `ValueRefused` if it does not."""
+        return await self._change(EditNote(self._ref(), self._handle.key, check_note(name), old, new))
+
+    async def delete(self, name: str, *, content_sha256: str) -> None:
+        """Delete the note with this content; raises `PreconditionFailed` if it has changed since."""
+        self._handle.check_writable()
+        command = DeleteNote(self._ref(), self._handle.key, check_note(name), content_sha256)
+        await self._handle.runner.tell(command)
+
+    def _ref(self) -> int:
+        self._handle.check_writable()
+        return self._handle.ref()
+
+    async def _change(self, command: WriteNote | AppendNote | EditNote) -> Note:
+        return await self._handle.runner.ask(command, Note)

@@ -1,0 +1,149 @@
+"""`task.slots`: read and write structured parameters; the handle remembers which candidates its caller has read."""
+
+from collections.abc import Mapping
+
+from sync_core.document.slots import Candidate, CandidateStatus, Slot, SlotDefinition, SlotState
+from sync_core.endpoint.handle import Handle
+from sync_core.endpoint.recorded import RecordedCall
+from sync_core.errors import ValueRefused
+from sync_core.ids import check_name
+from sync_core.replica.commands import ClearSlot, DeclareSlot, WriteSlot
+from sync_core.values import canonical
+
+__all__ = ["ReadToken", "Slots", "Source"]
+
+ReadToken = Slot | frozenset[str]
+"""What a writer has read: a slot's snapshot, or its token."""
+Source = str | RecordedCall
+"""Where a value came from: a call of this task, or a text of your own."""
+
+_NOTHING_READ: frozenset[str] = frozenset()
+
+
+class Slots:
+    """The slots of one handle.
+
+    A write deletes only what was read: the candidates of `read`, or, left out, those that this handle last gave out
+    for the slot through `slots[…]`, `missing()`, `conflicted()` or a brief, or wrote itself. `items()` gives every slot
+    with its own token and moves nothing.
+    """
+
+    def __init__(self, handle: Handle) -> None:
+        self._handle = handle
+        self._tokens: dict[str, frozenset[str]] = {}
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    def __getitem__(self, name: str) -> Slot:
+        """Return the slot as it stands, missing if nobody wrote it; raises `ValueRefused` for what is no name."""
+        slot = self._handle.view.slots.get(name)
+        if slot is None:
+            slot = Slot(check_name(name, "slot name"), SlotState.MISSING)
+        self._tokens[name] = slot.token
+        return slot
+
+    def missing(self) -> tuple[Slot, ...]:
+        """Return the declared slots without a value: required ones first, then by their order and name."""
+        return self._give_out(SlotState.MISSING)
+
+    def conflicted(self) -> tuple[Slot, ...]:
+        """Return the slots with several values, none of which was chosen."""
+        return self._give_out(SlotState.CONFLICTED)
+
+    def items(self) -> tuple[tuple[str, Slot], ...]:
+        """Return (name, slot) of every slot, in the order in which they are asked."""
+        return tuple((slot.name, slot) for slot in in_order(self._handle.view.slots))
+
+    def _give_out(self, state: SlotState) -> tuple[Slot, ...]:
+        found = tuple(
+            slot
+            for slot in in_order(self._handle.view.slots)
+            if slot.state is state and (slot.definition is not None or state is not SlotState.MISSING)
+        )
+        self._tokens.update((slot.name, slot.token) for slot in found)
+        return found
+
+    def note_read(self, tokens: Mapping[str, frozenset[str]]) -> None:
+        """Remember what was shown to the caller otherwise, by slot name."""
+        self._tokens.update(tokens)
+
+    # --- writing ------------------------------------------------------------------------------------------------------
+
+    async def declare(
+        self,
+        name: str,
+        *,
+        ask: str,
+        schema: Mapping[str, object] | None = None,
+        required: bool = False,
+        secret: bool = False,
+        order: int = 0,
+        held_by: str | None = None,
+    ) -> Slot:
+        """Say what a slot is for.
+
+        `ask` is the question for a person, `schema` a JSON Schema checked when a value is confirmed, `secret` keeps the
+        value out of logs, errors, briefs and exports, `order` sorts the questions. Raises `ValueRefused`, `TooLarge`.
+        """
+        self._handle.check_writable()
+        text = None if schema is None else canonical(dict(schema), "schema")
+        definition = SlotDefinition(ask, text, required, secret, order, held_by)
+        command = DeclareSlot(self._handle.ref(), self._handle.key, name, definition)
+        return await self._handle.runner.ask(command, Slot)
+
+    async def propose(
+        self, name: str, value: object, *, read: ReadToken | None = None, source: Source | None = None
+    ) -> Slot:
+        """Write a value that still waits for confirmation; replaces the proposals that were read."""
+        return await self._write(name, value, CandidateStatus.PROPOSED, read, source)
+
+    async def confirm(
+        self, name: str, value: object, *, read: ReadToken | None = None, source: Source | None = None
+    ) -> Slot:
+        """Write a value that stands; replaces the candidates that were read. Raises `ValueRefused` by the schema."""
+        return await self._write(name, value, CandidateStatus.CONFIRMED, read, source)
+
+    async def resolve(self, name: str, candidate: Candidate, *, read: ReadToken | None = None) -> Slot:
+        """Settle a conflict: confirm one candidate's value in place of all that were read."""
+        if not candidate.readable:
+            raise ValueRefused("This candidate cannot be read, so it cannot be chosen.", hint="Confirm another value.")
+        token = self._token(name, read) | {candidate.write_id}
+        return await self._write(name, candidate.value, CandidateStatus.CONFIRMED, token, candidate.source)
+
+    async def clear(self, name: str, *, read: ReadToken | None = None) -> Slot:
+        """Delete the candidates that were read; a write that was not read survives."""
+        self._handle.check_writable()
+        token = self._token(name, read)
+        await self._handle.runner.tell(ClearSlot(self._handle.ref(), self._handle.key, name, token))
+        self._tokens[name] = self._tokens.get(name, _NOTHING_READ) - token
+        return self._handle.view.slots.get(name) or Slot(name, SlotState.MISSING)
+
+    async def _write(
+        self, name: str, value: object, status: CandidateStatus, read: ReadToken | None, source: Source | None
+    ) -> Slot:
+        handle = self._handle
+        handle.check_writable()
+        used = self._token(name, read)
+        origin = f"call:{source.step}" if isinstance(source, RecordedCall) else source
+        text = canonical(value, name)
+        slot = await handle.runner.ask(WriteSlot(handle.ref(), handle.key, name, text, status, used, origin), Slot)
+        # What was read and still lives stays read, and the own write is known: it has the highest Lamport number.
+        newest = max((*slot.candidates, *slot.proposals), key=lambda candidate: candidate.n)
+        own = {newest.write_id} if (newest.text, newest.status) == (text, status) else _NOTHING_READ
+        self._tokens[name] = (self._tokens.get(name, _NOTHING_READ) - used) | (used & slot.token) | own
+        return slot
+
+    def _token(self, name: str, read: ReadToken | None) -> frozenset[str]:
+        if read is None:
+            return self._tokens.get(name, _NOTHING_READ)
+        return read.token if isinstance(read, Slot) else read
+
+
+def in_order(slots: Mapping[str, Slot]) -> list[Slot]:
+    """Return the slots sorted for showing: required ones first, then by order and name."""
+
+    def place(slot: Slot) -> tuple[bool, int, str]:
+        definition = slot.definition
+        return (definition is None or not definition.required, definition.order if definition else 0, slot.name)
+
+    return sorted(slots.values(), key=place)

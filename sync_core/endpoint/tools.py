@@ -1,0 +1,237 @@
+"""Tools: functions whose calls are recorded, with the effect, the needs and the JSON shape that they declare."""
+
+import asyncio
+import inspect
+import typing
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from decimal import Decimal
+from typing import Generic, ParamSpec, Protocol, TypeVar, overload
+
+import msgspec
+
+from sync_core.entry import Effect
+from sync_core.errors import ValueRefused
+from sync_core.ids import check_name
+from sync_core.values import JsonValue, canonical, digest_text, parse
+
+__all__ = ["AsyncTool", "BoundArguments", "Decorator", "SyncTool", "Tool", "effect_from_mcp", "tool"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
+IDEMPOTENCY_KEY = "idempotency_key"
+"""A tool parameter of this name is filled in by the endpoint; models never see it and no digest holds it."""
+
+
+class BoundArguments(msgspec.Struct, frozen=True):
+    """One call's arguments: as the tool takes them, as canonical JSON of an object, and that text's SHA-256 (hex)."""
+
+    values: msgspec.Struct
+    text: str
+    digest: str
+
+
+class Tool(Generic[P, R_co]):
+    """A recorded function. `schema` is its OpenAI function description."""
+
+    def __init__(
+        self, function: Callable[P, object], effect: Effect, requires: Iterable[str], name: str | None
+    ) -> None:
+        self.name = check_name(name or function.__name__, "tool name")
+        self.effect = effect
+        self.requires = frozenset(check_name(capability, "capability") for capability in requires)
+        self.description = inspect.getdoc(function) or ""
+        self._function: Callable[..., object] = function
+        self._signature = inspect.signature(function)
+        hints = typing.get_type_hints(function, include_extras=True)
+        self._result_type = hints.get("return", object)
+        self._parameters = _parameters(self.name, self._signature, hints)
+        self._takes_key = IDEMPOTENCY_KEY in self._signature.parameters
+        self.schema = self._describe()
+        self.__doc__ = function.__doc__
+        self.__name__ = self.name
+
+    def bind(self, args: tuple[object, ...], kwargs: dict[str, object]) -> BoundArguments:
+        """Bind a call's arguments to the signature, defaults applied; raises `ValueRefused` if they do not fit."""
+        try:
+            names = self._signature.bind(*args, **kwargs).arguments
+        except TypeError as error:
+            raise ValueRefused(f"The arguments do not fit the tool {self.name}: {error}.") from None
+        names.pop(IDEMPOTENCY_KEY, None)
+        return self._bind(names)
+
+    def bind_json(self, text: str) -> BoundArguments:
+        """Bind the arguments that a model or a plan gave as a JSON object; raises `ValueRefused` if they do not fit."""
+        try:
+            arguments = parse(text)
+        except ValueRefused:
+            arguments = None
+        if not isinstance(arguments, dict):
+            raise ValueRefused(f"The arguments of the tool {self.name} are not a JSON object.")
+        return self._bind(arguments)
+
+    def _bind(self, names: Mapping[str, object]) -> BoundArguments:
+        try:
+            values = msgspec.convert(_builtins(dict(names)), self._parameters, str_keys=True)
+        except (msgspec.ValidationError, TypeError) as error:
+            # msgspec names types and the path, never a value.
+            raise ValueRefused(f"The arguments do not fit the tool {self.name}: {error}.") from None
+        text = canonical(_builtins(values), f"an argument of {self.name}")
+        return BoundArguments(values, text, digest_text(text))
+
+    async def invoke(self, bound: BoundArguments, idempotency_key: str) -> object:
+        """Run the function, unrecorded; a `def` runs in a thread."""
+        names = {field: getattr(bound.values, field) for field in bound.values.__struct_fields__}
+        if self._takes_key:
+            names[IDEMPOTENCY_KEY] = idempotency_key
+        # In the signature's order, because positional-only parameters are filled from the front.
+        ordered = {name: names[name] for name in self._signature.parameters if name in names}
+        call = inspect.BoundArguments(self._signature, ordered)
+        return await self._run(*call.args, **call.kwargs)
+
+    async def _run(self, *args: object, **kwargs: object) -> object:
+        raise TypeError("A tool is made with @tool.")
+
+    def encode(self, value: object) -> str | None:
+        """Return a result as canonical JSON, or None if it cannot be recorded and read back as the annotated type."""
+        try:
+            text = canonical(_builtins(value), "result")
+            self.decode(text)
+        except (ValueRefused, TypeError, ValueError):
+            return None
+        return text
+
+    def decode(self, text: str) -> R_co:
+        """Return a recorded result as the annotated type; raises `ValueRefused` if it does not fit."""
+        value = parse(text)
+        if self._result_type is object:
+            return value  # type: ignore[return-value]
+        try:
+            result: R_co = msgspec.convert(value, self._result_type, str_keys=True)
+        except (msgspec.ValidationError, TypeError) as error:
+            raise ValueRefused(f"The recorded result does not fit the tool {self.name}: {error}.") from None
+        return result
+
+    def _describe(self) -> dict[str, JsonValue]:
+        try:
+            (reference,), components = msgspec.json.schema_components([self._parameters], schema_hook=_anything)
+        except TypeError as error:
+            what = str(error).splitlines()[-1]
+            raise ValueRefused(
+                f"A parameter of the tool {self.name} has a type that JSON cannot describe: {what}.",
+                hint="Annotate it with str, int, float, Decimal, a dataclass, a TypedDict or the like.",
+            ) from None
+        shapes: dict[str, JsonValue] = dict(components)
+        parameters = shapes.pop(str(reference["$ref"]).rpartition("/")[2])
+        assert isinstance(parameters, dict)
+        parameters.pop("title", None)
+        if shapes:
+            parameters["$defs"] = shapes
+        function: dict[str, JsonValue] = {
+            "name": self.name,
+            "description": self.description,
+            "parameters": parameters,
+        }
+        return {"type": "function", "function": function}
+
+
+class SyncTool(Tool[P, R_co]):
+    """A recorded `def`; a recorded call runs it in a thread."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
+        """Call the function directly, unrecorded."""
+        return self._function(*args, **kwargs)  # type: ignore[return-value]
+
+    async def _run(self, *args: object, **kwargs: object) -> object:
+        return await asyncio.to_thread(self._function, *args, **kwargs)
+
+
+class AsyncTool(Tool[P, R_co]):
+    """A recorded `async def`."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Awaitable[R_co]:
+        """Call the function directly, unrecorded."""
+        return self._function(*args, **kwargs)  # type: ignore[return-value]
+
+    async def _run(self, *args: object, **kwargs: object) -> object:
+        awaitable = self._function(*args, **kwargs)
+        assert inspect.isawaitable(awaitable)
+        return await awaitable
+
+
+class Decorator(Protocol):
+    """What `tool(effect=…)` returns."""
+
+    @overload
+    def __call__(self, function: Callable[P, Awaitable[R]], /) -> AsyncTool[P, R]: ...  # type: ignore[overload-overlap]
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> SyncTool[P, R]: ...
+
+
+@overload
+def tool(function: Callable[P, Awaitable[R]], /) -> AsyncTool[P, R]: ...  # type: ignore[overload-overlap]
+@overload
+def tool(function: Callable[P, R], /) -> SyncTool[P, R]: ...
+@overload
+def tool(*, effect: Effect = ..., requires: Iterable[str] = ..., name: str | None = ...) -> Decorator: ...
+def tool(
+    function: Callable[..., object] | None = None,
+    /,
+    *,
+    effect: Effect = Effect.IRREVERSIBLE,
+    requires: Iterable[str] = (),
+    name: str | None = None,
+) -> object:
+    """Make a function a tool: `@tool(effect=Effect.READ, requires={"files"})`.
+
+    `effect` is the class of change that it makes; saying nothing means IRREVERSIBLE, which needs an authority.
+    `requires` are capabilities that an endpoint must have to run it; `name` is the function's unless given. The result
+    stays callable directly, unrecorded. Raises `ValueRefused` for a signature that JSON cannot describe.
+    """
+
+    def decorate(decorated: Callable[..., object]) -> Tool[..., object]:
+        kind = AsyncTool if inspect.iscoroutinefunction(decorated) else SyncTool
+        return kind(decorated, effect, requires, name)
+
+    return decorate if function is None else decorate(function)
+
+
+def effect_from_mcp(annotations: Mapping[str, object] | None, trusted: bool) -> Effect:
+    """Return the effect class that an MCP server's tool annotations stand for.
+
+    Hints of a server that is not trusted never lower a class: such a tool is IRREVERSIBLE.
+    """
+    if not trusted or annotations is None:
+        return Effect.IRREVERSIBLE
+    if annotations.get("readOnlyHint") is True:
+        return Effect.READ
+    return Effect.IDEMPOTENT if annotations.get("idempotentHint") is True else Effect.IRREVERSIBLE
+
+
+def _builtins(value: object) -> object:
+    return msgspec.to_builtins(value, builtin_types=(Decimal,), str_keys=True, order="deterministic")
+
+
+def _parameters(tool_name: str, signature: inspect.Signature, hints: Mapping[str, object]) -> type[msgspec.Struct]:
+    """A struct with the signature's parameters as fields: it checks, converts, fills in and describes arguments."""
+    fields: list[tuple[str, object, object]] = []
+    for name, parameter in signature.parameters.items():
+        if parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
+            raise ValueRefused(f"The tool {tool_name} takes *args or **kwargs.", hint="Name each parameter.")
+        if name == IDEMPOTENCY_KEY:
+            continue
+        annotation = hints.get(name, typing.Any)
+        default = parameter.default
+        if default is None:
+            annotation = typing.Optional[annotation]  # noqa: UP045
+        fields.append((name, annotation, _field(default)))
+    return msgspec.defstruct(tool_name, fields, kw_only=True, forbid_unknown_fields=True)
+
+
+def _field(default: object) -> object:
+    if default is inspect.Parameter.empty:
+        return msgspec.NODEFAULT
+    if isinstance(default, (list, dict, set, bytearray)):
+        return msgspec.field(default_factory=lambda: default)
+    return default

@@ -1,0 +1,143 @@
+"""The seam to the network: connect, send a message, receive a message, close; and the bounded queue in front of it.
+
+Implementations: `WebsocketTransport`, and the tests' fake in memory. `tests/contracts` holds the suite that each must
+pass.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+from urllib.parse import urlsplit
+
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
+
+from sync_core.limits import FRAME_BYTES_MAX
+from sync_core.wire import join
+
+__all__ = ["LINK_QUEUE_BYTES_MAX", "Connection", "LinkLost", "Outbox", "Transport", "WebsocketTransport"]
+
+LINK_QUEUE_BYTES_MAX = 8 * 1024 * 1024
+"""Bytes that may wait for one connection: room for the greetings of tens of thousands of followed tasks."""
+
+_ARRAY_HEAD_BYTES = 5
+_OPEN_TIMEOUT_S = 5
+_CLOSE_TIMEOUT_S = 2
+_PING_S = 10
+_LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
+
+
+class LinkLost(Exception):
+    """No connection came about, or it ended; the text says why and holds no credential."""
+
+
+class Connection(Protocol):
+    """One open connection. `send` and `receive` may run side by side, each by one caller at a time."""
+
+    async def send(self, message: bytes) -> None:
+        """Send one message, waiting while the other side does not read; raises `LinkLost`."""
+
+    async def receive(self) -> bytes | str:
+        """Return the next message; raises `LinkLost` once the connection ended."""
+
+    async def close(self) -> None:
+        """End the connection; idempotent."""
+
+
+class Transport(Protocol):
+    """Makes connections."""
+
+    async def connect(self, url: str) -> Connection:
+        """Return an open connection; raises `LinkLost` if none comes about within 5 s."""
+
+
+class WebsocketTransport:
+    """Connections over websockets, with the settings of the design's rule H."""
+
+    async def connect(self, url: str) -> Connection:
+        """Return an open connection; raises `LinkLost` if none comes about within 5 s."""
+        try:
+            socket = await connect(
+                url,
+                compression=None,
+                max_size=FRAME_BYTES_MAX,
+                max_queue=2,
+                open_timeout=_OPEN_TIMEOUT_S,
+                close_timeout=_CLOSE_TIMEOUT_S,
+                ping_interval=_PING_S,
+                ping_timeout=_PING_S,
+                # A proxy of the environment cannot reach this machine's own loopback.
+                proxy=None if urlsplit(url).hostname in _LOOPBACK else True,
+            )
+        except InvalidURI:
+            raise LinkLost("the relay's address is not a ws:// or wss:// address") from None
+        except (OSError, InvalidHandshake, EOFError) as error:
+            raise LinkLost(f"no connection to the relay ({type(error).__name__})") from None
+        return _WebsocketConnection(socket)
+
+
+class _WebsocketConnection:
+    def __init__(self, socket: ClientConnection) -> None:
+        self._socket = socket
+
+    async def send(self, message: bytes) -> None:
+        try:
+            await self._socket.send(message)
+        except ConnectionClosed as closed:
+            raise _lost(closed) from None
+
+    async def receive(self) -> bytes | str:
+        try:
+            return await self._socket.recv()
+        except ConnectionClosed as closed:
+            raise _lost(closed) from None
+
+    async def close(self) -> None:
+        await self._socket.close()
+
+
+def _lost(closed: ConnectionClosed) -> LinkLost:
+    if closed.rcvd is None:
+        return LinkLost("the connection broke")
+    return LinkLost(closed.rcvd.reason or f"the relay closed the connection ({closed.rcvd.code})")
+
+
+class Outbox:
+    """Encoded frames that wait for one connection; those of one loop turn leave as one message.
+
+    `hang_up(reason, final)` ends that connection; a relay that does not read is hung up on.
+    """
+
+    def __init__(self, hang_up: Callable[[str, bool], None], bytes_max: int = LINK_QUEUE_BYTES_MAX) -> None:
+        self.hang_up = hang_up
+        self._bytes_max = bytes_max
+        self._frames: deque[bytes] = deque()
+        self._waiting_bytes = 0
+        self._full = False
+        self._filled = asyncio.Event()
+
+    def put(self, frame: bytes) -> None:
+        """Queue an encoded frame; past the bound it and all later ones are dropped, and the connection ends."""
+        if self._full:
+            return
+        if self._waiting_bytes + len(frame) > self._bytes_max:
+            self._full = True
+            self.hang_up("the relay does not read", False)
+            return
+        self._frames.append(frame)
+        self._waiting_bytes += len(frame)
+        self._filled.set()
+
+    async def message(self) -> bytes:
+        """Wait for a frame, then return as many as fit one message, in order."""
+        await self._filled.wait()
+        taken = [self._frames.popleft()]
+        size = _ARRAY_HEAD_BYTES + len(taken[0])
+        while self._frames and size + len(self._frames[0]) <= FRAME_BYTES_MAX:
+            taken.append(self._frames.popleft())
+            size += len(taken[-1])
+        self._waiting_bytes -= sum(map(len, taken))
+        if not self._frames:
+            self._filled.clear()
+        return join(taken)
