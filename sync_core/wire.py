@@ -257,7 +257,10 @@ class Entries(_Frame, frozen=True, tag="entries"):
 
 
 class Receipt(_Frame, frozen=True, tag="receipt"):
-    """Own entries first_seq..last_seq are fsynced at places first_relay_seq.. without a hole (promise P2)."""
+    """A writer's entries first_seq..last_seq are fsynced at places first_relay_seq.. without a hole (promise P2).
+
+    `covered`: they have no places of their own, all of them lie within the recovered snapshot at first_relay_seq.
+    """
 
     stream: str
     epoch: bytes
@@ -265,6 +268,7 @@ class Receipt(_Frame, frozen=True, tag="receipt"):
     first_seq: int
     last_seq: int
     first_relay_seq: int
+    covered: bool = False
 
 
 class Refusal(_Frame, frozen=True, tag="refusal"):

@@ -104,7 +104,7 @@ class StartEpoch(msgspec.Struct, frozen=True):
     """The log was lost or restored (rule J). Every numbered or ranked entry of the stream loses its relay_seq and gets
     a `rank`: its place in the old order (numbered ones by relay_seq first, then the earlier ranks); quarantined entries
     get one too. Cursor becomes 0, chain the start, the writer table empty: it grows anew with the new log. A compacted
-    row stays, its covers_seq becomes 0."""
+    row stays, its covers_seq becomes 0. Every blob of the task is to be uploaded again."""
 
     stream: str
     epoch: bytes
@@ -112,7 +112,8 @@ class StartEpoch(msgspec.Struct, frozen=True):
 
 class TruncateStream(msgspec.Struct, frozen=True):
     """Forget what lies above a place: foreign entries above it are deleted, own ones lose their relay_seq; the cursor
-    becomes that place with this chain and the writer table becomes `writers`."""
+    becomes that place with this chain and the writer table becomes `writers`. A compacted row that covers more, or is
+    damaged, goes too."""
 
     stream: str
     after_seq: int
@@ -122,12 +123,13 @@ class TruncateStream(msgspec.Struct, frozen=True):
 
 class CompactStream(msgspec.Struct, frozen=True):
     """Replace the entries of kind update (and recovered snapshots) with relay_seq ≤ covers_seq by one row holding the
-    merged `document` and the writer table at that place. Quarantined and set-aside entries stay."""
+    merged `document`, the writer table and the chain at that place. Quarantined and set-aside entries stay."""
 
     stream: str
     covers_seq: int
     document: bytes
     writers: tuple[WriterRow, ...]
+    chain: bytes
 
 
 class PutBlob(msgspec.Struct, frozen=True):
@@ -200,7 +202,8 @@ class AsideEntry(msgspec.Struct, frozen=True):
 class StreamImage(msgspec.Struct, frozen=True):
     """All that is kept of one stream.
 
-    `document`, `covers_seq` and `snapshot_writers` are of the compacted row (empty, 0, () without one). `entries` holds
+    `document`, `covers_seq`, `snapshot_writers` and `snapshot_chain` are of the compacted row (empty, 0, (), 16 zero
+    bytes without one). `entries` holds
     every entry that counts: numbered ones by relay_seq (equal places by rank, then local order), then ranked ones by
     rank, then the rest in local order. `ranks` gives the rank of each ranked entry that has no relay_seq yet, by
     (writer, writer_seq). `damaged` are (writer, writer_seq, relay_seq) of rows whose checksum failed; they are not in
@@ -214,6 +217,7 @@ class StreamImage(msgspec.Struct, frozen=True):
     document: bytes
     covers_seq: int
     snapshot_writers: tuple[WriterRow, ...]
+    snapshot_chain: bytes
     entries: tuple[Entry, ...]
     ranks: dict[tuple[int, int], int]
     writers: tuple[WriterRow, ...]

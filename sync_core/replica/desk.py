@@ -1,0 +1,224 @@
+"""The desk: commands come in, are carried out at once or wait, and each is answered exactly once."""
+
+from collections.abc import Iterable
+
+from sync_core.errors import Closed, ResultUnavailable, SegueError, UnsentWork
+from sync_core.ids import check_task
+from sync_core.replica import commands as c
+from sync_core.replica import effects as e
+from sync_core.replica import frames, local
+from sync_core.replica.core import Core
+from sync_core.replica.opening import Barrier
+from sync_core.replica.table import TaskTable
+from sync_core.replica.task import Opening, TaskReplica
+from sync_core.replica.writes import DropTask
+from sync_core.wire import Listing, ListTasks
+
+__all__ = ["Desk"]
+
+
+class Desk:
+    """Takes the commands of a Replica's program and holds those that wait for the relay."""
+
+    def __init__(self, core: Core, table: TaskTable) -> None:
+        self._core = core
+        self._table = table
+        self._barriers: list[Barrier] = []
+        self._queries: set[int] = set()
+        self._merges: dict[tuple[str, str, str], list[c.MergeNote]] = {}
+
+    # --- tasks --------------------------------------------------------------------------------------------------------
+
+    def on_open(self, command: c.OpenTask) -> None:
+        """Read the task, follow it, and answer once it may be opened."""
+        try:
+            check_task(command.task)
+        except SegueError as error:
+            self._fail(command.ref, error)
+            return
+        task = self._table.get_or_add(command.task)
+        deadline_ms = self._core.now_ms + self._core.settings.open_timeout_ms
+        task.openings.append(Opening(command.ref, command.create, command.version, command.write, deadline_ms))
+        self._table.touch(task)
+        if task.document is None:
+            task.reload()
+        if task.known is None or not task.handles:
+            self._table.following.want(task)
+
+    def on_close(self, command: c.CloseTask) -> None:
+        """Take one handle back."""
+        task = self._table.get(command.task)
+        if task is not None and task.handles:
+            task.handles -= 1
+            self._table.touch(task)
+        self._reply(command.ref, None)
+
+    def on_evict(self, command: c.EvictTask) -> None:
+        """Forget a task of which nothing is unsent."""
+        task = self._table.get(command.task)
+        if task is None:
+            self._reply(command.ref, None)
+        elif self._table.ready(task, command):
+            if task.outbox.unsent:
+                count = len(task.outbox.unsent)
+                self._fail(command.ref, UnsentWork(f"{count} entries of {task.key} are not stored at the relay yet."))
+                return
+            self._core.write(DropTask(task.key))
+            self._table.forget(task, evicted=True)
+            self._reply(command.ref, None)
+
+    def on_compact(self, command: c.CompactTask) -> None:
+        """Compact at the next reading of the task, which is asked for now."""
+        task = self._table.get(command.task)
+        if task is None:
+            self._fail(command.ref, _not_open())
+            return
+        task.compactions.append(command.ref)
+        self._table.touch(task)
+        task.reload()
+
+    def on_task_command(self, command: c.TaskCommand) -> None:
+        """Carry out a command on an open task."""
+        task = self._open_task(command)
+        if task is None or not self._table.ready(task, command):
+            return
+        try:
+            local.carry_out(task, command)
+        except SegueError as error:
+            self._fail(command.ref, error)
+
+    # --- what the store must be asked for first -----------------------------------------------------------------------
+
+    def on_merge_note(self, command: c.MergeNote) -> None:
+        """Ask the store for the base that the text was made from."""
+        task = self._open_task(command)
+        if task is not None and self._table.ready(task, command):
+            self._merges.setdefault((command.task, command.name, command.base_sha256), []).append(command)
+            self._core.emit(e.LoadBase(command.task, command.name, command.base_sha256))
+
+    def on_base(self, event: e.BaseLoaded) -> None:
+        """Merge with the base that the store returned."""
+        for command in self._merges.pop((event.task, event.note, event.sha256), []):
+            task = self._open_task(command)
+            if task is None:
+                continue
+            self._table.touch(task)
+            try:
+                local.merge_note(task, command, event.state)
+            except SegueError as error:
+                self._fail(command.ref, error)
+
+    def on_fetch(self, command: c.FetchBlob) -> None:
+        """Ask the store for a blob."""
+        task = self._open_task(command)
+        if task is not None:
+            task.fetches.setdefault(command.sha256, []).append(command.ref)
+            self._core.emit(e.LoadBlob(command.task, command.sha256))
+
+    def on_blob(self, event: e.BlobLoaded) -> None:
+        """Deliver a blob to whoever waits for it: an upload, a command, a snapshot; else ask the relay."""
+        task = self._table.get(event.task)
+        if task is None:
+            return
+        self._table.touch(task)
+        task.transfers.on_loaded(event.sha256, event.data)
+        refs = task.fetches.pop(event.sha256, [])
+        if event.data is not None:
+            for ref in refs:
+                self._reply(ref, event.data)
+        elif refs and self._core.session.logged_in:
+            task.transfers.fetch(event.sha256).refs.extend(refs)
+        else:
+            for ref in refs:
+                self._fail(ref, ResultUnavailable("The result is not on this device."))
+        frames.on_snapshot_bytes(task, event.sha256, event.data)
+
+    # --- what only the relay can answer -------------------------------------------------------------------------------
+
+    def on_query(self, command: c.QueryTasks) -> None:
+        """Ask the relay for a page of tasks; without a link there is no answer."""
+        if not self._core.session.logged_in:
+            self._reply(command.ref, None)
+            return
+        self._queries.add(command.ref)
+        self._core.send(ListTasks(command.ref, command.prefix, command.after))
+
+    def on_listing(self, frame: Listing) -> None:
+        """Pass the relay's page on."""
+        if frame.request in self._queries:
+            self._queries.discard(frame.request)
+            self._reply(frame.request, frame)
+
+    def on_await_synced(self, command: c.AwaitSynced) -> None:
+        """Wait until every followed task is stored and merged."""
+        tasks = [task for task in self._table.tasks.values() if task.followed]
+        self._barriers.append(Barrier(command.ref, tasks))
+        for task in tasks:
+            self._table.following.want(task)
+            self._table.touch(task)
+
+    def on_cancel(self, command: c.Cancel) -> None:
+        """Forget a command whose caller gave up."""
+        for task in self._table.tasks.values():
+            task.openings = [opening for opening in task.openings if opening.ref != command.ref]
+            if not task.handles and task.document is not None:
+                self._table.touch(task)
+            for refs in (*task.fetches.values(), *(d.refs for d in task.transfers.downloads.values())):
+                if command.ref in refs:
+                    refs.remove(command.ref)
+        self._barriers = [barrier for barrier in self._barriers if barrier.ref != command.ref]
+        self._queries.discard(command.ref)
+
+    # --- what happens to those that wait ------------------------------------------------------------------------------
+
+    def on_heads(self, task: TaskReplica) -> None:
+        """The relay told heads younger than every command that waits."""
+        for barrier in self._barriers:
+            barrier.on_heads(task)
+
+    def on_installed(self, task: TaskReplica) -> None:
+        """The task was read anew: what waits in its outbox may have other names now."""
+        for barrier in self._barriers:
+            barrier.renew(task)
+
+    def on_link_lost(self) -> None:
+        """Nothing will be answered in this session."""
+        for barrier in self._barriers:
+            barrier.on_link_down()
+        for ref in sorted(self._queries):
+            self._reply(ref, None)
+        self._queries.clear()
+
+    def give_up(self, task: TaskReplica, parked: Iterable[object], error: SegueError) -> None:
+        """The task cannot be read: whoever asked for it is told."""
+        refs = [opening.ref for opening in task.openings]
+        refs += [ref for event in parked if (ref := getattr(event, "ref", None)) is not None]
+        task.openings = []
+        for ref in refs:
+            self._fail(ref, error)
+
+    def settle(self, touched: Iterable[TaskReplica]) -> None:
+        """Answer those that wait for nothing any more."""
+        for barrier in list(self._barriers):
+            for task in touched:
+                barrier.check(task)
+            if not barrier.open:
+                self._barriers.remove(barrier)
+                self._reply(barrier.ref, None)
+
+    def _open_task(self, command: c.TaskCommand) -> TaskReplica | None:
+        task = self._table.get(command.task)
+        if task is None or not task.handles:
+            self._fail(command.ref, _not_open())
+            return None
+        return task
+
+    def _reply(self, ref: int, value: object) -> None:
+        self._core.emit(e.Reply(ref, value))
+
+    def _fail(self, ref: int, error: SegueError) -> None:
+        self._core.emit(e.Fail(ref, error))
+
+
+def _not_open() -> Closed:
+    return Closed("The task is not open here.")

@@ -1,0 +1,314 @@
+"""What the relay says of a task, frame by frame.
+
+Frames of another epoch than the stream's are ignored: they belong to a log that is gone.
+"""
+
+from sync_core.entry import Entry, decode_snapshot
+from sync_core.errors import EntryRefused, ResultUnavailable
+from sync_core.guard import scan_document
+from sync_core.ids import StreamName
+from sync_core.replica.changes import EntrySetAside
+from sync_core.replica.effects import Fail, Reply
+from sync_core.replica.log import advance
+from sync_core.replica.outbox import key_of
+from sync_core.replica.recovery import start_epoch, table_at
+from sync_core.replica.snapshots import numbered_document
+from sync_core.replica.stream import OwnPlace, StreamReplica
+from sync_core.replica.task import DigestClaim, Rewrite, TaskReplica
+from sync_core.replica.transfers import Download
+from sync_core.replica.writes import (
+    CompactStream,
+    NumberEntries,
+    PutEntry,
+    QuarantineEntry,
+    SetAside,
+    SetPosition,
+    SetWriter,
+    TaskImage,
+)
+from sync_core.wire import (
+    DigestAt,
+    Entries,
+    Heads,
+    Receipt,
+    Refusal,
+    RefusalCode,
+    SnapshotConfirmed,
+    SnapshotOffer,
+    StreamHead,
+)
+
+__all__ = [
+    "check_offer",
+    "claim_holds",
+    "on_digest",
+    "on_download",
+    "on_entries",
+    "on_heads",
+    "on_lost",
+    "on_receipt",
+    "on_refusal",
+    "on_snapshot_bytes",
+    "on_snapshot_stored",
+]
+
+_REDO = (RefusalCode.WRITER_REUSED, RefusalCode.WRITER_CLOSED)
+_RESEND = (RefusalCode.GAP, RefusalCode.STORE)
+_RECEIPT_ENTRIES_MAX = 65_536
+
+
+def on_heads(task: TaskReplica, frame: Heads) -> None:
+    """Take the heads; a changed epoch starts recovery. Without one, sending may (re)start."""
+    first = task.known is None
+    task.known = frame.known
+    new_epoch = False
+    for told in frame.streams:
+        new_epoch = _on_head(task, task.stream(told.name), told) or new_epoch
+    if first or new_epoch:
+        task.outbox.restart()
+    if new_epoch:
+        task.hello_again = True
+
+
+def _on_head(task: TaskReplica, stream: StreamReplica, told: StreamHead) -> bool:
+    if stream.epoch and stream.epoch != told.epoch:
+        start_epoch(task, stream, told.epoch)
+        stream.epoch = told.epoch
+        return True
+    stream.epoch = told.epoch
+    stream.head = max(stream.head, told.head)
+    stream.tail_from = told.tail_from
+    ref = told.snapshot
+    stream.snapshot = ref if ref is not None and ref.usable else None
+    stream.offer = ref if ref is not None and not ref.usable else None
+    if stream.snapshot is not None and stream.cursor + 1 < told.tail_from:
+        task.transfers.fetch(stream.snapshot.sha256).snapshot = True
+    elif stream.offer is not None and stream.offer.covers_seq <= stream.cursor:
+        _check_offer(task, stream)
+    return False
+
+
+def _check_offer(task: TaskReplica, stream: StreamReplica) -> None:
+    """Somebody offered a snapshot: another device checks it against its own log, its maker by a fresh download."""
+    offer = stream.offer
+    if offer is None:
+        return
+    if offer.device == task.core.device:
+        if offer.sha256 not in task.offers:
+            task.transfers.fetch(offer.sha256).snapshot = True
+    elif stream.offer_checked != offer.sha256:
+        stream.offer_checked = offer.sha256
+        task.offer_to_check = stream.name
+        task.reload()
+
+
+def on_entries(task: TaskReplica, frame: Entries) -> None:
+    """Hold the places, then consume what the contiguous prefix reaches."""
+    stream = task.stream_of(frame.stream)
+    if stream.epoch and frame.epoch != stream.epoch:
+        return
+    stream.epoch = frame.epoch
+    for entry in frame.entries:
+        if entry.relay_seq is not None and entry.stream == stream.id:
+            stream.place(entry.relay_seq, entry)
+    advance(task)
+
+
+def on_receipt(task: TaskReplica, frame: Receipt) -> None:
+    """Stored entries fill their places; the cursor moves only along the contiguous prefix."""
+    stream = task.stream_of(frame.stream)
+    if (stream.epoch and frame.epoch != stream.epoch) or frame.last_seq - frame.first_seq > _RECEIPT_ENTRIES_MAX:
+        return
+    stream.epoch = frame.epoch
+    for offset, seq in enumerate(range(frame.first_seq, frame.last_seq + 1)):
+        key = (stream.id, frame.writer, seq)
+        place = frame.first_relay_seq + (0 if frame.covered else offset)
+        task.outbox.on_receipt(key, task.core.now_ms)
+        if not frame.covered and place > stream.cursor:
+            stream.place(place, OwnPlace(frame.writer, seq))
+        elif place <= stream.cursor and task.outbox.find(key) is not None:
+            task.core.write(NumberEntries(stream.id, frame.writer, seq, seq, place, same_place=True))
+            task.outbox.on_numbered(key, task.core.now_ms)
+    advance(task)
+
+
+def on_refusal(task: TaskReplica, frame: Refusal) -> None:
+    """Rule E: send again, write again under a new id, or set aside; nothing is sent for ever, nothing is blocked."""
+    key = (frame.stream, frame.writer, frame.writer_seq)
+    entry = task.outbox.find(key)
+    if frame.code in _RESEND:
+        lowest = min((k[2] for k in task.outbox.unsent if k[:2] == key[:2]), default=frame.writer_seq)
+        if frame.code is RefusalCode.GAP and frame.expected_seq < lowest:
+            task.hello_again = True
+        task.resend = True
+        return
+    if entry is None:
+        return
+    if frame.code is RefusalCode.BLOB_MISSING:
+        if entry.blob is not None:
+            task.transfers.uploads.add(entry.blob)
+        task.resend = True
+    elif key in task.outbox.recovered:
+        _give_up_recovered(task, entry, frame)
+    elif frame.code in _REDO and key not in task.rewritten:
+        task.outbox.pause()
+        task.rewrites.append(Rewrite(frame.stream, frame.writer, frame.writer_seq))
+        task.reload()
+    else:
+        task.outbox.pause()
+        task.core.write(SetAside(frame.stream, frame.writer, frame.writer_seq, frame.code.value, frame.sentence))
+        task.tell((EntrySetAside(task.key, frame.stream, frame.writer_seq, frame.code.value),))
+        task.rewrites.append(Rewrite(frame.stream, frame.writer, frame.writer_seq + 1, refused=entry))
+        task.reload()
+
+
+def _give_up_recovered(task: TaskReplica, entry: Entry, frame: Refusal) -> None:
+    """The new log holds other content under this number, or cannot take it: what the log says stands."""
+    if frame.code is RefusalCode.WRITER_REUSED:
+        task.outbox.on_receipt(key_of(entry), task.core.now_ms)
+    else:
+        task.core.write(QuarantineEntry(entry, frame.code.value))
+        task.reload()
+
+
+# --- digests ----------------------------------------------------------------------------------------------------------
+
+
+def on_digest(task: TaskReplica, frame: DigestAt) -> None:
+    """Compare at the same place, if this device can: nothing of its own above the cursor (rule B)."""
+    stream = task.stream_of(frame.stream)
+    if frame.epoch != stream.epoch or frame.relay_seq < stream.cursor:
+        return
+    if frame.relay_seq > stream.cursor:
+        stream.expected_digest = (frame.relay_seq, frame.digest, frame.device)
+        return
+    if task.document is None or len(task.outbox):
+        return
+    claim = DigestClaim(stream.name, frame.relay_seq, frame.digest, frame.device)
+    if not claim_holds(task, claim) and task.claim is None:
+        task.claim = claim
+        task.reload()
+
+
+def claim_holds(task: TaskReplica, claim: DigestClaim) -> bool:
+    """Whether this device computes the claimed digest, or is at another place by now."""
+    stream = task.stream(claim.name)
+    if task.document is None or stream.cursor != claim.relay_seq or len(task.outbox):
+        return True
+    return task.document.digest(claim.name, stream.writers) == claim.digest
+
+
+# --- snapshots --------------------------------------------------------------------------------------------------------
+
+
+def on_snapshot_stored(task: TaskReplica, sha256: str) -> None:
+    """The bytes of an own snapshot lie at the relay: offer it in place of the one that is there."""
+    snapshot = task.offers.get(sha256)
+    if snapshot is None:
+        return
+    stream = task.stream_of(snapshot.stream)
+    previous = stream.snapshot.sha256 if stream.snapshot is not None else ""
+    if snapshot.epoch == stream.epoch:
+        task.core.send(
+            SnapshotOffer(snapshot.stream, snapshot.epoch, snapshot.covers_seq, snapshot.digest, sha256, previous)
+        )
+
+
+def on_download(task: TaskReplica, download: Download) -> None:
+    """A blob came from the relay: keep it, answer who asked, or use it as a snapshot."""
+    if not download.data:
+        on_lost(task, download)
+        return
+    if download.refs:
+        data = task.transfers.keep(download)
+        for ref in download.refs:
+            task.core.emit(Reply(ref, data))
+    if download.snapshot:
+        _use_snapshot(task, download)
+
+
+def on_lost(task: TaskReplica, download: Download) -> None:
+    """Nobody can deliver this blob now."""
+    for ref in download.refs:
+        task.core.emit(Fail(ref, ResultUnavailable("The relay does not have the result.")))
+    if download.snapshot and download.sha256 in task.snapshot_loading:
+        task.snapshot_data[download.sha256] = None
+        advance(task)
+
+
+def _use_snapshot(task: TaskReplica, download: Download) -> None:
+    sha256 = download.sha256
+    if sha256 in task.snapshot_loading:
+        task.snapshot_loading.discard(sha256)
+        task.snapshot_data[sha256] = task.transfers.keep(download)
+        advance(task)
+        return
+    for stream in task.streams.values():
+        if stream.snapshot is not None and stream.snapshot.sha256 == sha256:
+            _adopt(task, stream, bytes(download.data))
+        elif stream.offer is not None and stream.offer.sha256 == sha256:
+            _confirm_own(task, stream, bytes(download.data))
+
+
+def on_snapshot_bytes(task: TaskReplica, sha256: str, data: bytes | None) -> None:
+    """The store answered for a recovered snapshot: go on with it, or ask the relay."""
+    if sha256 not in task.snapshot_loading:
+        return
+    if data is None:
+        task.transfers.fetch(sha256).snapshot = True
+        return
+    task.snapshot_loading.discard(sha256)
+    task.snapshot_data[sha256] = data
+    advance(task)
+
+
+def check_offer(task: TaskReplica, image: TaskImage) -> None:
+    """Compute the digest at the place of another device's offer from this device's own log; confirm it if equal."""
+    name, task.offer_to_check = task.offer_to_check, None
+    if name is None:
+        return
+    offer = task.stream(name).offer
+    kept = next((stream for stream in image.streams if stream.stream == task.stream(name).id), None)
+    if offer is None or kept is None or kept.covers_seq > offer.covers_seq or kept.ranks:
+        return
+    writers = table_at(kept, offer.covers_seq)
+    scratch = numbered_document(task.core, task.key, kept.document, kept.entries, offer.covers_seq)
+    if writers is not None and scratch.digest(name, writers) == offer.digest:
+        task.core.send(SnapshotConfirmed(kept.stream, kept.epoch, offer.sha256, offer.digest))
+
+
+def _adopt(task: TaskReplica, stream: StreamReplica, data: bytes) -> None:
+    """Take a confirmed snapshot instead of the entries that it covers; its digest is computed anew here."""
+    snapshot = decode_snapshot(data)
+    ref = stream.snapshot
+    if ref is None or snapshot.stream != stream.id or snapshot.epoch != stream.epoch:
+        return
+    if snapshot.covers_seq != ref.covers_seq or snapshot.covers_seq <= stream.cursor:
+        return
+    if snapshot.document:
+        scan_document(snapshot.document)
+    scratch = numbered_document(task.core, task.key, snapshot.document, snapshot.records, snapshot.covers_seq)
+    writers = {row.writer: row for row in snapshot.writers}
+    if scratch.digest(stream.name, writers) != snapshot.digest:
+        raise EntryRefused("The snapshot does not hold what its digest says.")
+    for entry in snapshot.records:
+        task.core.write(PutEntry(entry, own=entry.writer in task.own_writers))
+    if stream.name is StreamName.STATE:
+        task.core.write(
+            CompactStream(stream.id, snapshot.covers_seq, snapshot.document, snapshot.writers, snapshot.chain)
+        )
+    for row in snapshot.writers:
+        task.core.write(SetWriter(stream.id, row))
+    task.core.write(SetPosition(stream.id, stream.epoch, snapshot.covers_seq, snapshot.chain))
+    task.hello_again = True
+    task.reload()
+
+
+def _confirm_own(task: TaskReplica, stream: StreamReplica, data: bytes) -> None:
+    """A fresh download of the own offer: what lies at the relay is what was made (rule F)."""
+    snapshot = decode_snapshot(data)
+    scratch = numbered_document(task.core, task.key, snapshot.document, snapshot.records, snapshot.covers_seq)
+    writers = {row.writer: row for row in snapshot.writers}
+    offer = stream.offer
+    if offer is not None and scratch.digest(stream.name, writers) == offer.digest:
+        task.core.send(SnapshotConfirmed(stream.id, stream.epoch, offer.sha256, offer.digest))

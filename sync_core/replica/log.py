@@ -1,0 +1,177 @@
+"""Consuming the log: the contiguous prefix of each stream is judged and merged, place by place.
+
+Rules:
+1. An entry is merged, its writer row, its number and the cursor are written in one commit.
+2. What cannot be merged is quarantined by rule E: it counts as consumed and closes its writer in that stream.
+3. A document that may have been harmed is dropped and read again from the store before anything else is merged.
+"""
+
+import msgspec
+
+from sync_core.document.document import DocumentBroken, Touched
+from sync_core.entry import Entry, EntryKind, WriterRow, chain_next, entry_hash
+from sync_core.errors import EntryRefused
+from sync_core.guard import Standing, check_entry, standing
+from sync_core.replica.changes import EntryQuarantined
+from sync_core.replica.effects import LoadBlob
+from sync_core.replica.outbox import key_of
+from sync_core.replica.snapshots import checked_snapshot
+from sync_core.replica.stream import OwnPlace, StreamReplica
+from sync_core.replica.task import Rewrite, TaskReplica
+from sync_core.replica.writes import NumberEntries, PutEntry, QuarantineEntry, SetWriter
+
+__all__ = ["advance", "quarantine"]
+
+
+def advance(task: TaskReplica) -> None:
+    """Consume every place that the contiguous prefix has reached, then announce what changed."""
+    touched: list[Touched] = []
+    for stream in task.streams.values():
+        while task.document is not None and (place := stream.take_next()) is not None:
+            if not _consume(task, stream, place[0], place[1], touched):
+                break
+    task.write_positions()
+    if touched and task.document is not None:
+        task.announce(touched, local=False)
+    task.gap_since_ms = (task.gap_since_ms or task.core.now_ms) if task.has_gap else None
+
+
+def _consume(
+    task: TaskReplica, stream: StreamReplica, place: int, item: Entry | OwnPlace, touched: list[Touched]
+) -> bool:
+    """Consume one place. False: it could not be consumed yet and is held again."""
+    key = (stream.id, item.writer, item.writer_seq)
+    waiting = task.outbox.find(key)
+    if isinstance(item, Entry):
+        entry = item
+        if waiting is not None and entry_hash(waiting) != entry_hash(entry):
+            if key in task.outbox.unsent:
+                _writer_reused(task, stream, place, entry)
+                return False
+            # Brought back from an earlier log with other content than the new log has: the log stands.
+            task.outbox.drop([key])
+            waiting, task.document = None, None
+    elif waiting is None:
+        # The relay left out a payload that is not here: forget what it was told and ask again for all of it.
+        task.hello_again = True
+        return False
+    else:
+        entry = msgspec.structs.replace(waiting, relay_seq=place)
+    if entry.kind is EntryKind.SNAPSHOT and not _snapshot_here(task, stream, place, entry):
+        return False
+    _judge(task, stream, place, entry, waiting is not None, touched)
+    stream.cursor = place
+    stream.chain = chain_next(stream.chain, entry_hash(entry))
+    stream.digest_due_at_ms = task.core.now_ms + task.core.settings.digest_after_ms
+    task.moved.add(stream.name)
+    task.progress_at_ms = task.core.now_ms
+    if task.rewrites or task.document is None:
+        task.reload()
+    return True
+
+
+def _judge(
+    task: TaskReplica, stream: StreamReplica, place: int, entry: Entry, waiting: bool, touched: list[Touched]
+) -> None:
+    row = stream.writers.get(entry.writer)
+    verdict = standing(entry, row)
+    if verdict is Standing.NEXT:
+        try:
+            _merge(task, stream, entry, waiting, touched)
+        except EntryRefused as error:
+            quarantine(task, stream, place, entry, error.code, waiting)
+        except DocumentBroken:
+            task.document = None
+            quarantine(task, stream, place, entry, "document_broken", waiting)
+    elif verdict is Standing.KNOWN:
+        _number(task, entry, waiting)
+    else:
+        quarantine(task, stream, place, entry, verdict.value, waiting)
+
+
+def _merge(task: TaskReplica, stream: StreamReplica, entry: Entry, waiting: bool, touched: list[Touched]) -> None:
+    row, scan = check_entry(entry, stream.writers)
+    if task.document is None:
+        pass  # It is built anew from the store, which gets this entry with the commit.
+    elif entry.kind is EntryKind.SNAPSHOT:
+        touched.append(_merge_snapshot(task, stream, entry))
+    elif waiting:
+        task.document.numbered(entry, scan)
+    else:
+        touched.append(task.document.merge(entry, scan))
+    stream.writers[row.writer] = row
+    task.core.write(SetWriter(stream.id, row))
+    _number(task, entry, waiting)
+    if entry.kind is EntryKind.SNAPSHOT:
+        _cover(task, stream, entry.relay_seq or 0)
+
+
+def _number(task: TaskReplica, entry: Entry, waiting: bool) -> None:
+    key = key_of(entry)
+    if waiting and entry.vouched_by is None and entry.relay_seq is not None:
+        task.core.write(NumberEntries(entry.stream, entry.writer, entry.writer_seq, entry.writer_seq, entry.relay_seq))
+    elif waiting or entry.relay_seq is not None:
+        task.core.write(PutEntry(entry, own=entry.writer in task.own_writers))
+    task.outbox.on_numbered(key, task.core.now_ms)
+
+
+def quarantine(task: TaskReplica, stream: StreamReplica, place: int, entry: Entry, code: str, waiting: bool) -> None:
+    """Rule E: consumed, kept by hash, its writer closed. An own operation that a closed id swallowed is redone."""
+    entry = msgspec.structs.replace(entry, relay_seq=place)
+    row = stream.writers.get(entry.writer) or WriterRow(entry.writer, entry.device)
+    closed = msgspec.structs.replace(row, closed=True)
+    stream.writers[entry.writer] = closed
+    task.core.write(QuarantineEntry(entry, code))
+    task.core.write(SetWriter(stream.id, closed))
+    task.outbox.on_numbered(key_of(entry), task.core.now_ms)
+    task.quarantined += 1
+    task.tell((EntryQuarantined(task.key, stream.id, place, entry.device),))
+    if entry.kind is EntryKind.SNAPSHOT and entry.writer in task.own_writers:
+        task.cannot_bring_back = True
+    if entry.device == task.core.device and entry.writer in task.own_writers:
+        lost = (entry,) if code == Standing.CLOSED.value and key_of(entry) not in task.rewritten else ()
+        task.rewrites.append(Rewrite(stream.id, entry.writer, entry.writer_seq + 1, lost=lost))
+    elif waiting:
+        task.document = None
+
+
+def _writer_reused(task: TaskReplica, stream: StreamReplica, place: int, entry: Entry) -> None:
+    """The log holds other content under an own number: a live copy of this device wrote it. Redo ours."""
+    stream.held[place] = entry
+    task.rewrites.append(Rewrite(stream.id, entry.writer, entry.writer_seq))
+    task.reload()
+
+
+# --- snapshots as entries (rule J) ------------------------------------------------------------------------------------
+
+
+def _snapshot_here(task: TaskReplica, stream: StreamReplica, place: int, entry: Entry) -> bool:
+    if entry.blob is None or entry.blob in task.snapshot_data:
+        return True
+    stream.held[place] = entry
+    if entry.blob not in task.snapshot_loading:
+        task.snapshot_loading.add(entry.blob)
+        task.core.emit(LoadBlob(task.key, entry.blob))
+    return False
+
+
+def _merge_snapshot(task: TaskReplica, stream: StreamReplica, entry: Entry) -> Touched:
+    assert task.document is not None
+    data = task.snapshot_data.pop(entry.blob or "", None)
+    snapshot, rows = checked_snapshot(data, stream.id, stream.writers)
+    touched = task.document.merge_document(snapshot.document, snapshot.records)
+    for row in rows:
+        stream.writers[row.writer] = row
+        task.core.write(SetWriter(stream.id, row))
+    return touched
+
+
+def _cover(task: TaskReplica, stream: StreamReplica, place: int) -> None:
+    """Entries that wait here and lie within a recovered snapshot are stored with it."""
+    for key, entry in [*task.outbox.recovered.items(), *task.outbox.unsent.items()]:
+        row = stream.writers.get(entry.writer)
+        if entry.stream == stream.id and row is not None and entry.writer_seq < row.next_seq:
+            task.core.write(
+                NumberEntries(stream.id, entry.writer, entry.writer_seq, entry.writer_seq, place, same_place=True)
+            )
+            task.outbox.on_numbered(key, task.core.now_ms)

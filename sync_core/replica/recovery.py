@@ -1,0 +1,262 @@
+"""What a device does when its file, its writer or the relay's log is not what it was (rules D, E, F, J).
+
+Each function is called with the task's image freshly read, returns whether it wrote something that makes the image
+stale, and leaves the reading anew to its caller.
+"""
+
+import hashlib
+
+from msgspec import structs
+
+from sync_core.document.rewrite import rewrite_updates
+from sync_core.entry import CHAIN_START, Entry, EntryKind, WriterRow, chain_next, encode_record, entry_hash
+from sync_core.errors import SegueError, StoreDamaged
+from sync_core.guard import check_entry
+from sync_core.ids import StreamName, new_writer, split_stream
+from sync_core.replica.changes import LogChanged
+from sync_core.replica.core import Core
+from sync_core.replica.outbox import key_of
+from sync_core.replica.snapshots import make_snapshot, numbered_document, recovery_snapshot
+from sync_core.replica.stream import StreamReplica, is_covered
+from sync_core.replica.task import Rewrite, TaskReplica
+from sync_core.replica.writes import (
+    CompactStream,
+    DiscardEntries,
+    PutBlob,
+    StartEpoch,
+    StreamImage,
+    TaskImage,
+    TruncateStream,
+)
+
+__all__ = [
+    "bring_back_when_due",
+    "compact",
+    "compaction_due",
+    "offer_snapshot",
+    "redo_rewrites",
+    "repair",
+    "start_epoch",
+    "table_at",
+]
+
+
+def start_epoch(task: TaskReplica, stream: StreamReplica, epoch: bytes) -> None:
+    """The relay's log is another one: everything held is to be sent back (rule J)."""
+    task.core.write(StartEpoch(stream.id, epoch))
+    stream.held.clear()
+    stream.head = 0
+    stream.offer = stream.snapshot = None
+    stream.expected_digest = None
+    task.tell((LogChanged(task.key, stream.id),))
+    task.reload()
+
+
+# --- a damaged file ---------------------------------------------------------------------------------------------------
+
+
+def repair(task: TaskReplica, image: TaskImage) -> bool:
+    """Fetch again what is damaged or missing here; raises `StoreDamaged` for own work that exists nowhere else."""
+    own_lost = [
+        stream.stream for stream in image.streams if any(relay_seq is None for _, _, relay_seq in stream.damaged)
+    ]
+    if own_lost:
+        raise StoreDamaged(f"{len(own_lost)} stream(s) of {task.key} lost entries that were never sent.")
+    wrote = False
+    for stream in image.streams:
+        hole = _first_hole(stream)
+        if hole is not None:
+            _truncate(task.core, stream, hole - 1)
+            wrote = True
+    return wrote
+
+
+def _first_hole(stream: StreamImage) -> int | None:
+    """Return the first place up to the cursor that is not held. Several entries may lie at one place."""
+    if stream.document_damaged:
+        return 1
+    places = {entry.relay_seq for entry in stream.entries}
+    places |= {aside.entry.relay_seq for aside in stream.quarantined}
+    for place in range(stream.covers_seq + 1, stream.cursor + 1):
+        if place not in places:
+            return place
+    return None
+
+
+def _truncate(core: Core, stream: StreamImage, upto: int) -> None:
+    """Go back to a place: what lies above it is asked for again. The table and the chain are computed anew."""
+    replayed = _replay(stream, upto)
+    if replayed is None:
+        # A recovered snapshot raised the table; only the log itself can repeat that.
+        upto = 0 if stream.document_damaged else stream.covers_seq
+        replayed = _base(stream)
+    writers, chain = replayed
+    core.write(TruncateStream(stream.stream, upto, chain, tuple(sorted(writers.values(), key=lambda row: row.writer))))
+
+
+def table_at(stream: StreamImage, upto: int) -> dict[int, WriterRow] | None:
+    """Return the writer table at an earlier place, or None if this device cannot tell."""
+    replayed = _replay(stream, upto)
+    return None if replayed is None else replayed[0]
+
+
+def _base(stream: StreamImage) -> tuple[dict[int, WriterRow], bytes]:
+    if stream.document_damaged:
+        return {}, CHAIN_START
+    return {row.writer: row for row in stream.snapshot_writers}, stream.snapshot_chain
+
+
+def _replay(stream: StreamImage, upto: int) -> tuple[dict[int, WriterRow], bytes] | None:
+    """Return table and chain at a place, from the compacted row and the entries above it."""
+    writers, chain = _base(stream)
+    base = 0 if stream.document_damaged else stream.covers_seq
+    log = [(entry, False) for entry in stream.entries if _within(entry, base, upto)]
+    log += [(aside.entry, True) for aside in stream.quarantined if _within(aside.entry, base, upto)]
+    if any(entry.kind is EntryKind.SNAPSHOT for entry, _ in log) or not _is_in_log(stream):
+        return None
+    for entry, refused in sorted(log, key=lambda item: item[0].relay_seq or 0):
+        if refused:
+            row = writers.get(entry.writer) or WriterRow(entry.writer, entry.device)
+            writers[entry.writer] = structs.replace(row, closed=True)
+        else:
+            row, _ = check_entry(entry, writers)
+            writers[row.writer] = row
+        chain = chain_next(chain, entry_hash(entry))
+    return writers, chain
+
+
+def _within(entry: Entry, base: int, upto: int) -> bool:
+    return entry.relay_seq is not None and base < entry.relay_seq <= upto
+
+
+# --- a writer that may not go on --------------------------------------------------------------------------------------
+
+
+def redo_rewrites(task: TaskReplica, image: TaskImage) -> bool:
+    """Write again, under a new writer id, the own operations that can no longer be sent as they are (rule E)."""
+    if not task.rewrites:
+        return False
+    rewrites, task.rewrites = task.rewrites, []
+    entries = {key_of(entry): entry for stream in image.streams for entry in stream.entries}
+    unsent = [entries[key] for key in image.unsent if key in entries]
+    first = next((index for index, entry in enumerate(unsent) if _is_affected(entry, rewrites)), len(unsent))
+    affected = [entry for entry in unsent[first:] if _is_affected(entry, rewrites) or entry.kind is EntryKind.UPDATE]
+    affected = [entry for entry in affected if entry.kind is not EntryKind.SNAPSHOT]
+    lost = [entry for rewrite in rewrites for entry in rewrite.lost]
+    refused = [rewrite.refused for rewrite in rewrites if rewrite.refused is not None]
+    updates = _rewritten_updates(task, image, affected, lost, refused)
+    _discard(task.core, affected)
+    for entry in [*lost, *affected]:
+        payload = updates.get(key_of(entry), b"") if entry.kind is EntryKind.UPDATE else entry.payload
+        if payload:
+            again = task.append(split_stream(entry.stream)[1], entry.kind, payload, blob=entry.blob)
+            task.rewritten.add(key_of(again))
+    return True
+
+
+def _is_affected(entry: Entry, rewrites: list[Rewrite]) -> bool:
+    return any(
+        entry.stream == rewrite.stream and entry.writer == rewrite.writer and entry.writer_seq >= rewrite.from_seq
+        for rewrite in rewrites
+    )
+
+
+def _rewritten_updates(
+    task: TaskReplica, image: TaskImage, affected: list[Entry], lost: list[Entry], refused: list[Entry]
+) -> dict[tuple[str, int, int], bytes]:
+    """Return the new update of each affected entry; the task's writer is a fresh one from here on."""
+    task.writer = new_writer(task.core.entropy)
+    redo = [entry for entry in [*refused, *lost, *affected] if entry.kind is EntryKind.UPDATE]
+    if not redo:
+        return {}
+    gone = {key_of(entry) for entry in redo}
+    document = next((s.document for s in image.streams if split_stream(s.stream)[1] is StreamName.STATE), b"")
+    base = [entry for stream in image.streams for entry in stream.entries if key_of(entry) not in gone]
+    skip = frozenset(index for index, entry in enumerate(redo) if entry in refused)
+    updates = rewrite_updates(
+        task.core.subject, task.key, task.core.device, task.writer, task.core.entropy, document, base, redo, skip
+    )
+    return {key_of(entry): update for entry, update in zip(redo, updates, strict=True)}
+
+
+def _discard(core: Core, entries: list[Entry]) -> None:
+    by_writer: dict[tuple[str, int], list[int]] = {}
+    for entry in entries:
+        by_writer.setdefault((entry.stream, entry.writer), []).append(entry.writer_seq)
+    for (stream, writer), seqs in by_writer.items():
+        core.write(DiscardEntries(stream, writer, tuple(seqs)))
+
+
+# --- merged content ---------------------------------------------------------------------------------------------------
+
+
+def bring_back_when_due(task: TaskReplica, image: TaskImage) -> bool:
+    """In a new epoch: put the merged row, whose entries are gone here, into the outbox as one recovered entry."""
+    if not task.bring_back:
+        return False
+    task.bring_back = False
+    wrote = False
+    for stream in image.streams:
+        if not stream.document or _is_in_log(stream):
+            continue
+        data = encode_record(recovery_snapshot(stream))
+        sha256 = hashlib.sha256(data).hexdigest()
+        task.core.write(PutBlob(task.key, sha256, data, upload=True))
+        name = split_stream(stream.stream)[1]
+        task.append(name, EntryKind.SNAPSHOT, b"", writer=new_writer(task.core.entropy), blob=sha256)
+        wrote = True
+    return wrote
+
+
+def _is_in_log(stream: StreamImage) -> bool:
+    """Whether the log holds all that this device has only in merged form."""
+    if not stream.document or stream.covers_seq:
+        return True
+    return is_covered(stream.snapshot_writers, {row.writer: row for row in stream.writers})
+
+
+def compaction_due(core: Core, image: TaskImage) -> bool:
+    """Whether so many stored updates have piled up that they should become one row."""
+    return any(
+        sum(entry.kind is EntryKind.UPDATE and entry.relay_seq is not None for entry in stream.entries)
+        >= core.settings.compact_entries
+        for stream in image.streams
+    )
+
+
+def compact(task: TaskReplica, image: TaskImage) -> bool:
+    """Merge the stored updates up to the cursor into one row, after checking that the content stays equal.
+
+    Returns whether a row was written. Skipped while the stream has anything that the log does not hold yet.
+    """
+    stream = next((s for s in image.streams if split_stream(s.stream)[1] is StreamName.STATE), None)
+    if stream is None or stream.ranks or stream.damaged or stream.cursor <= stream.covers_seq:
+        return False
+    if not _is_in_log(stream):
+        return False
+    writers = {row.writer: row for row in stream.writers}
+    before = numbered_document(task.core, task.key, stream.document, stream.entries, stream.cursor)
+    merged = before.state_bytes()
+    records = [entry for entry in stream.entries if entry.kind not in (EntryKind.UPDATE, EntryKind.SNAPSHOT)]
+    after = numbered_document(task.core, task.key, merged, records, stream.cursor)
+    name = StreamName.STATE
+    if after.digest(name, writers) != before.digest(name, writers):
+        raise StoreDamaged(f"Compacting {task.key} would change its content; nothing was deleted.")
+    task.core.write(CompactStream(stream.stream, stream.cursor, merged, stream.writers, stream.chain))
+    return True
+
+
+def offer_snapshot(task: TaskReplica, image: TaskImage, name: StreamName) -> None:
+    """Make a snapshot of a stream for the relay, which serves it once another device confirmed its digest (rule F)."""
+    stream = next((s for s in image.streams if split_stream(s.stream)[1] is name), None)
+    if stream is None or stream.ranks or not stream.cursor or not _is_in_log(stream):
+        return
+    try:
+        snapshot = make_snapshot(task.core, task.key, stream)
+    except SegueError:
+        return
+    data = encode_record(snapshot)
+    sha256 = hashlib.sha256(data).hexdigest()
+    task.core.write(PutBlob(task.key, sha256, data, upload=True))
+    task.transfers.uploads.add(sha256)
+    task.offers[sha256] = snapshot

@@ -1,0 +1,363 @@
+"""The Replica: what a device does, as a plain object. Commands, frames and ticks in; effects out.
+
+It never awaits, never reads a clock and never touches a disk or a socket. The order of the returned effects is the
+contract (see `effects`). One Replica is one opening of an endpoint: its writer id is fresh (rule D).
+"""
+
+from collections.abc import Callable
+
+from sync_core.document.view import TaskView
+from sync_core.errors import ProtocolError, SegueError
+from sync_core.ids import Entropy, split_stream
+from sync_core.replica import commands as c
+from sync_core.replica import effects as e
+from sync_core.replica import frames, recovery
+from sync_core.replica.changes import LinkState, Status, TaskDiverged
+from sync_core.replica.core import Core, ReplicaSettings
+from sync_core.replica.desk import Desk
+from sync_core.replica.loading import install
+from sync_core.replica.log import advance
+from sync_core.replica.opening import settle_openings
+from sync_core.replica.session import SessionEvent
+from sync_core.replica.table import TaskTable
+from sync_core.replica.task import TaskReplica
+from sync_core.replica.writes import FollowedTask, TaskImage
+from sync_core.wire import (
+    WIRE_VERSION,
+    BlobMissing,
+    BlobPiece,
+    BlobStored,
+    DigestAt,
+    Entries,
+    Heads,
+    Listing,
+    Login,
+    Receipt,
+    Refusal,
+    Refused,
+    SnapshotWanted,
+    Welcome,
+)
+
+__all__ = ["Replica"]
+
+
+class Replica:
+    """A device's replica of all the tasks that it follows, for one subject.
+
+    `followed` is what the store says at opening. `entropy` is the operating system's, or a seeded source.
+    """
+
+    def __init__(
+        self,
+        subject: str,
+        device: str,
+        entropy: Entropy,
+        followed: tuple[FollowedTask, ...] = (),
+        settings: ReplicaSettings | None = None,
+    ) -> None:
+        self._core = Core(subject, device, entropy, settings or ReplicaSettings())
+        self._table = TaskTable(self._core, followed)
+        self._desk = Desk(self._core, self._table)
+        self._troubles: dict[str, tuple[int, int, bool]] = {}
+        self._waiting = sum(task.waiting for task in self._table.tasks.values())
+        self._status = Status(self._core.session.state, self._core.session.reason, self._waiting)
+
+    @property
+    def status(self) -> Status:
+        """The status that was announced last."""
+        return self._status
+
+    @property
+    def loaded(self) -> int:
+        """How many documents are in memory."""
+        return sum(task.document is not None for task in self._table.tasks.values())
+
+    def handle(self, event: c.Command | e.Event, now_ms: int, wall_ms: int) -> list[e.Effect]:
+        """Take one event and return what must be done, in order.
+
+        `now_ms` is a clock that never steps back and only measures waits; `wall_ms` is shown to people, never compared.
+        """
+        self._core.now_ms = now_ms
+        self._core.wall_ms = wall_ms
+        self._dispatch(event)
+        self._finish()
+        return self._core.take()
+
+    def _dispatch(self, event: object) -> None:
+        handler = _COMMANDS.get(type(event))
+        if handler is not None:
+            handler(self._desk, event)
+        else:
+            _EVENTS[type(event)](self, event)
+
+    # --- the store ----------------------------------------------------------------------------------------------------
+
+    def _on_loaded(self, event: e.TaskLoaded) -> None:
+        task = self._table.get(event.image.task)
+        if task is None:
+            return
+        self._table.touch(task)
+        before = task.waiting
+        try:
+            self._install(task, event.image)
+        except SegueError as error:
+            task.loading = False
+            self._desk.give_up(task, self._table.unpark(task.key), error)
+        self._waiting += task.waiting - before
+        if task.document is not None:
+            for parked in self._table.unpark(task.key):
+                self._dispatch(parked)
+
+    def _install(self, task: TaskReplica, image: TaskImage) -> None:
+        """Repair and rewrite what must be before anything is merged, then take the image."""
+        task.loading = False
+        task.own_writers = set(image.own_writers)
+        if recovery.repair(task, image):
+            task.hello_again = True
+            task.reload()
+            return
+        if recovery.redo_rewrites(task, image) or recovery.bring_back_when_due(task, image):
+            task.reload()
+            return
+        before = task.view
+        install(task, image)
+        if task.document is None:
+            return
+        self._desk.on_installed(task)
+        self._look_after(task, image)
+        if before is not None:
+            task.announce_difference(before)
+        elif task.handles:
+            task.announce([], local=False)
+        if task.known is not None:
+            task.outbox.restart()
+        advance(task)
+
+    def _look_after(self, task: TaskReplica, image: TaskImage) -> None:
+        """Do what needs the whole image at hand: compaction, snapshots, a digest that differed."""
+        compactions, task.compactions = task.compactions, []
+        error: SegueError | None = None
+        if compactions or recovery.compaction_due(self._core, image):
+            try:
+                recovery.compact(task, image)
+            except SegueError as failure:
+                error = failure
+        for ref in compactions:
+            self._core.emit(e.Reply(ref, None) if error is None else e.Fail(ref, error))
+        frames.check_offer(task, image)
+        wanted, task.snapshot_wanted = task.snapshot_wanted, None
+        if wanted is not None:
+            recovery.offer_snapshot(task, image, wanted)
+        claim, task.claim = task.claim, None
+        if claim is not None and not frames.claim_holds(task, claim):
+            task.diverged = True
+            task.tell((TaskDiverged(task.key, task.stream(claim.name).id, claim.device),))
+
+    def _on_commit_failed(self, event: e.CommitFailed) -> None:
+        """Nothing of these effects happened: what was in memory is dropped and read again, order is kept."""
+        for effect in event.effects:
+            if isinstance(effect, (e.Reply, e.Fail)):
+                error = effect.error if isinstance(effect, e.Fail) else event.error
+                self._core.emit(e.Fail(effect.ref, error))
+            if isinstance(effect, e.Reply) and isinstance(effect.value, TaskView):
+                opened = self._table.get(effect.value.task)
+                if opened is not None and opened.handles:
+                    opened.handles -= 1
+        for task in list(self._table.tasks.values()):
+            if task.document is not None or task.loading:
+                task.forget_unwritten()
+                self._table.following.want(task)
+                self._table.touch(task)
+                task.reload()
+
+    # --- the link -----------------------------------------------------------------------------------------------------
+
+    def _on_link_up(self, event: e.LinkUp) -> None:
+        session = self._core.session
+        session.on(SessionEvent.LINK_UP)
+        session.login_at_ms = self._core.now_ms
+        self._core.send(Login(WIRE_VERSION, self._core.subject, self._core.device, event.token))
+
+    def _on_link_down(self, event: e.LinkDown) -> None:
+        self._core.session.on(SessionEvent.LINK_DOWN, event.reason)
+        self._lose_link()
+
+    def _on_link_failed(self, event: e.LinkFailed) -> None:
+        self._core.session.on(SessionEvent.LINK_FAILED, event.reason)
+        self._lose_link()
+
+    def _lose_link(self) -> None:
+        self._table.following.stop()
+        self._desk.on_link_lost()
+        for task in self._table.tasks.values():
+            task.known = None
+            task.pushed = False
+            task.outbox.pause()
+            for download in task.transfers.stop():
+                frames.on_lost(task, download)
+            if task.openings:
+                self._table.touch(task)
+
+    def _on_frame(self, event: e.FrameReceived) -> None:
+        frame = event.frame
+        if isinstance(frame, Welcome):
+            self._on_welcome(frame)
+        elif isinstance(frame, Refused):
+            self._on_refused(frame)
+        elif not self._core.session.logged_in:
+            return
+        elif isinstance(frame, Listing):
+            self._desk.on_listing(frame)
+        else:
+            self._on_task_frame(event)
+
+    def _on_welcome(self, frame: Welcome) -> None:
+        session = self._core.session
+        if session.logged_in:
+            return
+        if frame.wire_version != WIRE_VERSION:
+            session.on(SessionEvent.REFUSED_FOR_GOOD, f"version: the relay speaks {frame.wire_version}")
+            self._core.emit(e.HangUp("version", final=True))
+            return
+        session.on(SessionEvent.WELCOME)
+        session.role = frame.role
+        session.relay_time_ms = frame.relay_time_ms
+        for task in self._table.tasks.values():
+            if task.followed or task.openings:
+                self._table.following.want(task)
+                task.transfers.restart()
+
+    def _on_refused(self, frame: Refused) -> None:
+        event = SessionEvent.REFUSED_FOR_GOOD if frame.final else SessionEvent.REFUSED
+        self._core.session.on(event, f"{frame.code}: {frame.sentence}")
+        self._lose_link()
+        self._core.emit(e.HangUp(frame.code, final=frame.final))
+
+    def _on_task_frame(self, event: e.FrameReceived) -> None:
+        frame = event.frame
+        key = getattr(frame, "task", None) or split_stream(getattr(frame, "stream", ""))[0]
+        task = self._table.get(key)
+        if task is None:
+            return
+        self._table.touch(task)
+        if isinstance(frame, Heads):
+            self._on_heads(task, frame)
+        elif isinstance(frame, BlobStored):
+            if task.transfers.on_stored(frame):
+                frames.on_snapshot_stored(task, frame.sha256)
+        elif isinstance(frame, BlobPiece):
+            if (download := task.transfers.on_piece(frame)) is not None:
+                frames.on_download(task, download)
+        elif isinstance(frame, BlobMissing):
+            if (missing := task.transfers.on_missing(frame)) is not None:
+                frames.on_lost(task, missing)
+        elif self._table.ready(task, event):
+            self._on_document_frame(task, frame)
+
+    def _on_heads(self, task: TaskReplica, frame: Heads) -> None:
+        session = self._core.session
+        session.relay_time_ms = max(session.relay_time_ms, frame.relay_time_ms)
+        self._table.following.on_heads(task)
+        frames.on_heads(task, frame)
+        if self._table.following.is_fresh(task) and not task.hello_again:
+            self._desk.on_heads(task)
+
+    def _on_document_frame(self, task: TaskReplica, frame: object) -> None:
+        if isinstance(frame, Entries):
+            frames.on_entries(task, frame)
+        elif isinstance(frame, Receipt):
+            frames.on_receipt(task, frame)
+        elif isinstance(frame, Refusal):
+            frames.on_refusal(task, frame)
+        elif isinstance(frame, DigestAt):
+            frames.on_digest(task, frame)
+        elif isinstance(frame, SnapshotWanted):
+            task.snapshot_wanted = split_stream(frame.stream)[1]
+            task.reload()
+        else:
+            raise ProtocolError("The relay sent a frame that is not for an endpoint.")
+
+    # --- time and the end of each event -------------------------------------------------------------------------------
+
+    def _on_tick(self, _event: e.Tick) -> None:
+        session = self._core.session
+        waiting = session.state is LinkState.CONNECTING and session.login_at_ms > 0
+        if waiting and self._core.now_ms - session.login_at_ms >= self._core.settings.login_timeout_ms:
+            session.login_at_ms = 0
+            self._core.emit(e.HangUp("the relay does not answer", final=False))
+        self._table.following.tick()
+        for task in self._table.tasks.values():
+            if task.document is not None or task.openings:
+                task.tick()
+                self._table.touch(task)
+
+    def _finish(self) -> None:
+        touched = self._table.touched
+        for task in list(touched.values()):
+            settle_openings(task)
+            self._waiting += task.recount()
+            trouble = (task.set_aside, task.quarantined, task.diverged)
+            if any(trouble) or task.key in self._troubles:
+                self._troubles[task.key] = trouble
+            if not (task.followed or task.needed):
+                self._waiting -= task.waiting
+                self._table.forget(task)
+        self._table.following.pump(touched)
+        self._desk.settle(touched.values())
+        self._table.following.rest(touched)
+        self._table.touched = {}
+        self._tell_status()
+
+    def _tell_status(self) -> None:
+        session = self._core.session
+        self._table.following.judge()
+        status = Status(
+            session.state,
+            session.reason,
+            self._waiting,
+            sum(trouble[0] for trouble in self._troubles.values()),
+            sum(trouble[1] for trouble in self._troubles.values()),
+            tuple(sorted(key for key, trouble in self._troubles.items() if trouble[2])),
+        )
+        if status != self._status:
+            self._status = status
+            self._core.emit(e.StatusIs(status))
+
+
+_COMMANDS: dict[type, Callable[..., None]] = {
+    c.OpenTask: Desk.on_open,
+    c.CloseTask: Desk.on_close,
+    c.EvictTask: Desk.on_evict,
+    c.CompactTask: Desk.on_compact,
+    c.MergeNote: Desk.on_merge_note,
+    c.FetchBlob: Desk.on_fetch,
+    c.QueryTasks: Desk.on_query,
+    c.AwaitSynced: Desk.on_await_synced,
+    c.Cancel: Desk.on_cancel,
+    c.DeclareSlot: Desk.on_task_command,
+    c.WriteSlot: Desk.on_task_command,
+    c.ClearSlot: Desk.on_task_command,
+    c.ReadNote: Desk.on_task_command,
+    c.WriteNote: Desk.on_task_command,
+    c.EditNote: Desk.on_task_command,
+    c.AppendNote: Desk.on_task_command,
+    c.DeleteNote: Desk.on_task_command,
+    c.BeginCall: Desk.on_task_command,
+    c.EndCall: Desk.on_task_command,
+    c.PlanCall: Desk.on_task_command,
+    c.AppendHistory: Desk.on_task_command,
+    c.PopHistory: Desk.on_task_command,
+    e.BlobLoaded: Desk.on_blob,
+    e.BaseLoaded: Desk.on_base,
+}
+
+_EVENTS: dict[type, Callable[..., None]] = {
+    e.LinkUp: Replica._on_link_up,
+    e.LinkDown: Replica._on_link_down,
+    e.LinkFailed: Replica._on_link_failed,
+    e.FrameReceived: Replica._on_frame,
+    e.Tick: Replica._on_tick,
+    e.TaskLoaded: Replica._on_loaded,
+    e.CommitFailed: Replica._on_commit_failed,
+}

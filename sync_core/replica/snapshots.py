@@ -1,0 +1,76 @@
+"""Snapshots (rule F): a stream's content at exactly one place, made in a scratch document, never from the live one."""
+
+from collections.abc import Iterable, Mapping
+
+from sync_core.document.document import TaskDocument
+from sync_core.entry import (
+    Entry,
+    EntryKind,
+    Snapshot,
+    WriterRow,
+    decode_snapshot,
+)
+from sync_core.errors import EntryRefused
+from sync_core.guard import check_snapshot
+from sync_core.ids import StreamName, new_writer, split_stream
+from sync_core.replica.core import Core
+from sync_core.replica.writes import StreamImage
+
+__all__ = ["checked_snapshot", "make_snapshot", "numbered_document", "recovery_snapshot"]
+
+
+def checked_snapshot(
+    data: bytes | None, stream: str, writers: Mapping[int, WriterRow]
+) -> tuple[Snapshot, tuple[WriterRow, ...]]:
+    """Return a recovered snapshot and the writer rows that it raises; raises `EntryRefused` for a bad or lost one."""
+    if data is None:
+        raise EntryRefused("The bytes of the snapshot cannot be delivered.")
+    snapshot = decode_snapshot(data)
+    if snapshot.stream != stream:
+        raise EntryRefused("The snapshot is of another stream.")
+    return snapshot, check_snapshot(snapshot, writers)
+
+
+def numbered_document(core: Core, task: str, document: bytes, entries: Iterable[Entry], upto: int) -> TaskDocument:
+    """Return a scratch document of exactly the entries with a number up to a place."""
+    scratch = TaskDocument(core.subject, task, core.device, new_writer(core.entropy), core.entropy)
+    scratch.load(document, [entry for entry in entries if entry.relay_seq is not None and entry.relay_seq <= upto])
+    return scratch
+
+
+def make_snapshot(core: Core, task: str, image: StreamImage) -> Snapshot:
+    """Return the snapshot of a stream at its cursor; `image` is what the store holds of it."""
+    scratch = numbered_document(core, task, image.document, image.entries, image.cursor)
+    writers = {row.writer: row for row in image.writers}
+    name = split_stream(image.stream)[1]
+    return Snapshot(
+        stream=image.stream,
+        epoch=image.epoch,
+        covers_seq=image.cursor,
+        chain=image.chain,
+        document=scratch.state_bytes() if name is StreamName.STATE else b"",
+        records=tuple(
+            entry
+            for entry in image.entries
+            if entry.relay_seq is not None and entry.kind not in (EntryKind.UPDATE, EntryKind.SNAPSHOT)
+        ),
+        writers=tuple(sorted(image.writers, key=lambda row: row.writer)),
+        digest=scratch.digest(name, writers),
+    )
+
+
+def recovery_snapshot(image: StreamImage) -> Snapshot:
+    """Return what this device holds in merged form only, to be brought back to a log that lost it (rule J).
+
+    The entries of other kinds are still rows here and are pushed one by one, so no records are inside.
+    """
+    return Snapshot(
+        stream=image.stream,
+        epoch=image.epoch,
+        covers_seq=0,
+        chain=image.chain,
+        document=image.document,
+        records=(),
+        writers=tuple(sorted(image.snapshot_writers, key=lambda row: row.writer)),
+        digest=b"",
+    )

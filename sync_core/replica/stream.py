@@ -1,0 +1,111 @@
+"""One stream as a device sees it: its place in the log, the writer table, and what arrived early.
+
+Rules (A, D):
+1. Places are consumed one by one, without a hole: only the contiguous prefix ever reaches the document.
+2. A receipt fills places like any entry; it never moves the cursor past a gap.
+3. What arrives early is held back, bounded; what is at or below the cursor was consumed and is dropped.
+4. The writer table and the chain are those of exactly the entries up to the cursor.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from sync_core.entry import CHAIN_START, Entry, WriterRow
+from sync_core.ids import StreamName, stream_id
+from sync_core.wire import SnapshotRef
+
+__all__ = ["OwnPlace", "StreamReplica", "is_covered"]
+
+_HELD_MAX = 4_096
+
+
+class OwnPlace(msgspec.Struct, frozen=True):
+    """A place of the log that holds an entry whose payload is on this device."""
+
+    writer: int
+    writer_seq: int
+
+
+class StreamReplica:
+    """A stream's position, table and held-back places. `head` is the highest place that the relay spoke of."""
+
+    __slots__ = (
+        "chain",
+        "compacted",
+        "covers_seq",
+        "cursor",
+        "digest_due_at_ms",
+        "epoch",
+        "expected_digest",
+        "head",
+        "held",
+        "id",
+        "name",
+        "next_seq",
+        "offer",
+        "offer_checked",
+        "snapshot",
+        "snapshot_writers",
+        "tail_from",
+        "verified_at",
+        "writers",
+    )
+
+    def __init__(self, task: str, name: StreamName) -> None:
+        self.id = stream_id(task, name)
+        self.name = name
+        self.epoch = b""
+        self.cursor = 0
+        self.chain = CHAIN_START
+        self.head = 0
+        self.tail_from = 1
+        self.writers: dict[int, WriterRow] = {}
+        self.next_seq: dict[int, int] = {}
+        self.held: dict[int, Entry | OwnPlace] = {}
+        self.compacted = False
+        self.covers_seq = 0
+        self.snapshot_writers: tuple[WriterRow, ...] = ()
+        self.snapshot: SnapshotRef | None = None
+        self.offer: SnapshotRef | None = None
+        self.digest_due_at_ms: int | None = None
+        self.expected_digest: tuple[int, bytes, str] | None = None
+        self.verified_at = 0
+        self.offer_checked = ""
+
+    @property
+    def behind(self) -> bool:
+        """Whether the relay spoke of a place that is not merged here."""
+        return self.cursor < self.head
+
+    @property
+    def compacted_is_in_log(self) -> bool:
+        """Whether the log that this device is in holds all that was merged into one row here."""
+        return not self.compacted or bool(self.covers_seq) or is_covered(self.snapshot_writers, self.writers)
+
+    @property
+    def has_gap(self) -> bool:
+        """Whether something arrived early and waits for what is missing before it."""
+        return bool(self.held) and self.cursor + 1 not in self.held
+
+    def place(self, relay_seq: int, item: Entry | OwnPlace) -> None:
+        """Hold an arrived place until the prefix reaches it; what was consumed, or is far ahead, is dropped."""
+        if self.cursor < relay_seq <= self.cursor + _HELD_MAX:
+            self.held.setdefault(relay_seq, item)
+        self.head = max(self.head, relay_seq)
+
+    def take_next(self) -> tuple[int, Entry | OwnPlace] | None:
+        """Return the next place of the contiguous prefix, or None if it has not arrived."""
+        item = self.held.pop(self.cursor + 1, None)
+        return None if item is None else (self.cursor + 1, item)
+
+    def number_local(self, writer: int) -> int:
+        """Return the next writer_seq of an own writer, counting what is not at the relay yet."""
+        seq = self.next_seq.get(writer, 1)
+        self.next_seq[writer] = seq + 1
+        return seq
+
+
+def is_covered(rows: tuple[WriterRow, ...], table: Mapping[int, WriterRow]) -> bool:
+    """Whether a writer table has reached all of these rows."""
+    return all(row.writer in table and table[row.writer].next_seq >= row.next_seq for row in rows)

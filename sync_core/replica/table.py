@@ -1,0 +1,65 @@
+"""The tasks that a Replica knows, and the events that wait for one of their documents."""
+
+from sync_core.ids import new_writer
+from sync_core.replica.core import Core
+from sync_core.replica.following import Following
+from sync_core.replica.task import TaskReplica
+from sync_core.replica.writes import FollowedTask
+from sync_core.wire import Unfollow
+
+__all__ = ["TaskTable"]
+
+
+class TaskTable:
+    """All tasks by key. `touched` are those that the event in hand changed; `following` deals with the relay."""
+
+    def __init__(self, core: Core, followed: tuple[FollowedTask, ...]) -> None:
+        self._core = core
+        self.tasks: dict[str, TaskReplica] = {}
+        self.touched: dict[str, TaskReplica] = {}
+        self.following = Following(core)
+        self._parked: dict[str, list[object]] = {}
+        self._retired: set[str] = set()
+        for known in followed:
+            task = self.tasks[known.task] = TaskReplica(core, known.task)
+            task.follow(known)
+
+    def get(self, key: str) -> TaskReplica | None:
+        """Return a known task."""
+        return self.tasks.get(key)
+
+    def get_or_add(self, key: str) -> TaskReplica:
+        """Return a task, known from now on. One that was evicted before gets a fresh writer id (design, section 7)."""
+        task = self.tasks.get(key)
+        if task is None:
+            task = self.tasks[key] = TaskReplica(self._core, key)
+            if key in self._retired:
+                task.writer = new_writer(self._core.entropy)
+        return task
+
+    def touch(self, task: TaskReplica) -> None:
+        """The event in hand changed this task: look at it again when the event is done."""
+        self.touched[task.key] = task
+
+    def ready(self, task: TaskReplica, event: object) -> bool:
+        """Whether the document is here; if not, it is read and the event waits for it."""
+        self.touch(task)
+        if task.document is not None and not task.loading:
+            return True
+        self._parked.setdefault(task.key, []).append(event)
+        task.reload()
+        return False
+
+    def unpark(self, key: str) -> list[object]:
+        """Return the events that waited for a task's document."""
+        return self._parked.pop(key, [])
+
+    def forget(self, task: TaskReplica, *, evicted: bool = False) -> None:
+        """Know the task no longer, and have the relay send nothing more of it."""
+        if self._core.session.logged_in:
+            self._core.send(Unfollow(task.key))
+        self.tasks.pop(task.key, None)
+        self.touched.pop(task.key, None)
+        self.following.forget(task)
+        if evicted:
+            self._retired.add(task.key)

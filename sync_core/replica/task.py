@@ -1,0 +1,273 @@
+"""One followed task on this device: its streams, outbox and, while it is needed, its document.
+
+Invariants:
+1. The document holds exactly the entries up to each stream's cursor plus those of the outbox.
+2. An own entry is in the document before it is in the outbox, and in the store before it is sent.
+"""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from sync_core.document.document import TaskDocument, Touched
+from sync_core.document.view import TaskView
+from sync_core.entry import Entry, EntryKind, Snapshot
+from sync_core.ids import StreamName, split_stream
+from sync_core.replica.changes import Change
+from sync_core.replica.core import Core
+from sync_core.replica.effects import Announce, LoadTask
+from sync_core.replica.outbox import Key, Outbox
+from sync_core.replica.stream import StreamReplica
+from sync_core.replica.telling import changes_of, difference
+from sync_core.replica.transfers import Transfers
+from sync_core.replica.writes import (
+    FollowedTask,
+    PutEntry,
+    SetPosition,
+)
+from sync_core.wire import DigestAt
+
+__all__ = ["DigestClaim", "Opening", "Rewrite", "TaskReplica"]
+
+
+class Rewrite(msgspec.Struct, frozen=True):
+    """Operations to be written again under a new writer id: own entries of `writer` from this number on.
+
+    `refused` was set aside: what it did is left out. `lost` are own entries of the log that a closed writer kept out.
+    """
+
+    stream: str
+    writer: int
+    from_seq: int
+    refused: Entry | None = None
+    lost: tuple[Entry, ...] = ()
+
+
+class DigestClaim(msgspec.Struct, frozen=True):
+    """Another device holds other content at this place; `name` is the stream."""
+
+    name: StreamName
+    relay_seq: int
+    digest: bytes
+    device: str
+
+
+class Opening(msgspec.Struct, frozen=True):
+    """A command that waits until the task may be opened."""
+
+    ref: int
+    create: bool
+    version: int | None
+    write: bool
+    deadline_ms: int
+
+
+class TaskReplica:
+    """A task's state on this device. `known` and `pushed` are about the present session."""
+
+    def __init__(self, core: Core, key: str) -> None:
+        self.core = core
+        self.key = key
+        self.streams: dict[StreamName, StreamReplica] = {}
+        self.document: TaskDocument | None = None
+        self.outbox = Outbox()
+        self.transfers = Transfers(core, key)
+        self.writer = core.writer
+        self.own_writers: set[int] = set()
+        self.view: TaskView | None = None
+        self.handles = 0
+        self.followed = False
+        self.loading = False
+        self.waiting = 0
+        self.set_aside = 0
+        self.quarantined = 0
+        self.diverged = False
+        self.openings: list[Opening] = []
+        self.rewrites: list[Rewrite] = []
+        self.claim: DigestClaim | None = None
+        self.compactions: list[int] = []
+        self.snapshot_wanted: StreamName | None = None
+        self.offer_to_check: StreamName | None = None
+        self.resend = False
+        self.snapshot_data: dict[str, bytes | None] = {}
+        self.snapshot_loading: set[str] = set()
+        self.running: set[str] = set()
+        self.pinned: set[tuple[str, str]] = set()
+        self.offers: dict[str, Snapshot] = {}
+        self.rewritten: set[Key] = set()
+        self.known: bool | None = None
+        self.pushed = False
+        self.bring_back = False
+        self.cannot_bring_back = False
+        self.fetches: dict[str, list[int]] = {}
+        self.hello_again = False
+        self.hello_at_ms = 0
+        self.progress_at_ms = 0
+        self.gap_since_ms: int | None = None
+        self.moved: set[StreamName] = set()
+
+    # --- state --------------------------------------------------------------------------------------------------------
+
+    def stream(self, name: StreamName) -> StreamReplica:
+        """Return a stream's state, made at first use."""
+        stream = self.streams.get(name)
+        if stream is None:
+            stream = self.streams[name] = StreamReplica(self.key, name)
+        return stream
+
+    def stream_of(self, stream_id: str) -> StreamReplica:
+        """Return the state of a stream by its id."""
+        return self.stream(split_stream(stream_id)[1])
+
+    @property
+    def behind(self) -> bool:
+        """Whether something that the relay spoke of is not merged here."""
+        return any(stream.behind for stream in self.streams.values())
+
+    @property
+    def has_content(self) -> bool:
+        """Whether this device holds anything of the task."""
+        return len(self.outbox) > 0 or any(stream.cursor or stream.compacted for stream in self.streams.values())
+
+    @property
+    def needed(self) -> bool:
+        """Whether the document is needed beyond the event in hand."""
+        return bool(self.handles or self.openings or self.loading or self.rewrites or self.compactions)
+
+    @property
+    def has_gap(self) -> bool:
+        """Whether a stream waits for something that should have come before."""
+        return any(stream.has_gap for stream in self.streams.values())
+
+    @property
+    def has_held(self) -> bool:
+        """Whether places wait that arrived early."""
+        return any(stream.held for stream in self.streams.values())
+
+    @property
+    def must_bring_back(self) -> bool:
+        """Whether merged content of an earlier log is not in this log yet, and is not on its way (rule J)."""
+        on_its_way = any(entry.kind is EntryKind.SNAPSHOT for entry in self.outbox.recovered.values())
+        if on_its_way or self.cannot_bring_back:
+            return False
+        return any(not stream.compacted_is_in_log for stream in self.streams.values())
+
+    def follow(self, followed: FollowedTask) -> None:
+        """Take the places of a followed task, without its content."""
+        self.followed = True
+        self.waiting = followed.waiting
+        for place in followed.streams:
+            stream = self.stream_of(place.stream)
+            stream.epoch, stream.cursor, stream.chain = place.epoch, place.cursor, place.chain
+
+    def forget_unwritten(self) -> None:
+        """A commit failed: what was only in memory is void, the store is read again."""
+        self.moved.clear()
+        self.loading = False
+        self.rewrites.clear()
+        self.pinned.clear()
+        for stream in self.streams.values():
+            stream.held.clear()
+
+    def recount(self) -> int:
+        """Bring the count of waiting entries up to date; return by how much it grew."""
+        before = self.waiting
+        if self.document is not None:
+            self.waiting = len(self.outbox)
+        return self.waiting - before
+
+    def tick(self) -> None:
+        """Repeat what had no answer, compare digests once it is quiet."""
+        self.transfers.tick()
+        if self.document is None or not self.core.session.logged_in or self.known is None:
+            return
+        now_ms, settings = self.core.now_ms, self.core.settings
+        if self.resend or self.outbox.silent(now_ms):
+            self.resend = False
+            self.outbox.restart()
+        stuck = self.gap_since_ms is not None and now_ms - self.gap_since_ms >= settings.gap_retry_ms
+        if stuck or (self.behind and now_ms - self.progress_at_ms >= settings.hello_retry_ms):
+            self.gap_since_ms = None
+            self.progress_at_ms = now_ms
+            self.hello_again = True
+        if self.handles and not len(self.outbox):
+            for stream in self.streams.values():
+                self._send_digest(stream)
+
+    def _send_digest(self, stream: StreamReplica) -> None:
+        due = stream.digest_due_at_ms
+        if due is None or self.core.now_ms < due or stream.behind or not stream.cursor or self.document is None:
+            return
+        stream.digest_due_at_ms = None
+        digest = self.document.digest(stream.name, stream.writers)
+        self.core.send(DigestAt(stream.id, stream.epoch, stream.cursor, digest))
+
+    def unload(self) -> None:
+        """Give the document and the outbox's payloads back; places stay."""
+        self.waiting = len(self.outbox)
+        self.document = None
+        self.view = None
+        self.outbox = Outbox()
+        for stream in self.streams.values():
+            stream.writers = {}
+            stream.snapshot_writers = ()
+            stream.held.clear()
+
+    def reload(self) -> None:
+        """Drop the document and read it again; what was consumed so far is written before."""
+        self.write_positions()
+        self.document = None
+        if not self.loading:
+            self.loading = True
+            self.core.emit(LoadTask(self.key))
+
+    # --- own entries --------------------------------------------------------------------------------------------------
+
+    def append(
+        self, name: StreamName, kind: EntryKind, payload: bytes, *, writer: int | None = None, blob: str | None = None
+    ) -> Entry:
+        """Write an own entry: durable with the next commit, then sent. The document holds its content already."""
+        stream = self.stream(name)
+        author = self.writer if writer is None else writer
+        entry = Entry(
+            stream.id,
+            author,
+            stream.number_local(author),
+            kind,
+            payload,
+            self.core.device,
+            self.core.wall_ms,
+            blob,
+        )
+        self.own_writers.add(author)
+        self.core.write(PutEntry(entry, own=True))
+        self.outbox.add(entry)
+        return entry
+
+    # --- telling ------------------------------------------------------------------------------------------------------
+
+    def write_positions(self) -> None:
+        for name in sorted(self.moved):
+            stream = self.streams[name]
+            self.core.write(SetPosition(stream.id, stream.epoch, stream.cursor, stream.chain))
+        self.moved.clear()
+
+    def announce(self, touched: Iterable[Touched], *, local: bool) -> None:
+        """Announce the new view and what changed in it."""
+        assert self.document is not None
+        view = self.document.view()
+        changes = changes_of(self.key, view, touched, local=local)
+        self.view = view
+        if self.handles or self.openings:
+            self.core.emit(Announce(view, changes))
+
+    def announce_difference(self, before: TaskView) -> None:
+        """Announce what differs from an earlier view: the document was built anew."""
+        assert self.document is not None
+        now = self.document.view()
+        self.announce([difference(before, now)], local=False)
+
+    def tell(self, changes: tuple[Change, ...]) -> None:
+        """Tell the watchers something that changes no view."""
+        if self.view is not None and self.handles:
+            self.core.emit(Announce(self.view, changes))

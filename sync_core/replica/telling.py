@@ -1,0 +1,57 @@
+"""What to tell the watchers of a task: which parts of a view changed."""
+
+from collections.abc import Iterable
+
+from sync_core.document.document import Touched
+from sync_core.document.view import TaskView
+from sync_core.replica.changes import (
+    CallChanged,
+    Change,
+    Completed,
+    HistoryChanged,
+    NoteChanged,
+    SlotChanged,
+    VersionChanged,
+)
+
+__all__ = ["changes_of", "difference"]
+
+
+def difference(before: TaskView, now: TaskView) -> Touched:
+    """Return what differs between two views of a task."""
+    return Touched(
+        slots=frozenset(name for name in {*before.slots, *now.slots} if before.slots.get(name) != now.slots.get(name)),
+        notes=frozenset(name for name in {*before.notes, *now.notes} if before.notes.get(name) != now.notes.get(name)),
+        calls=frozenset(key for key in {*before.calls, *now.calls} if before.calls.get(key) != now.calls.get(key)),
+        history=before.history != now.history,
+        version=before.version != now.version,
+        completed=before.completed != now.completed,
+    )
+
+
+def changes_of(task: str, view: TaskView, touched: Iterable[Touched], *, local: bool) -> tuple[Change, ...]:
+    """Return the changes of what was touched, each once, in a stable order."""
+    slots: set[str] = set()
+    notes: set[str] = set()
+    calls: set[tuple[int, str]] = set()
+    history = version = completed = False
+    for part in touched:
+        slots |= part.slots
+        notes |= part.notes
+        calls |= part.calls
+        history = history or part.history
+        version = version or part.version
+        completed = completed or part.completed
+    changes: list[Change] = []
+    if version:
+        changes.append(VersionChanged(task, view.version, local))
+    changes += [SlotChanged(task, view.slots[name], local) for name in sorted(slots) if name in view.slots]
+    for name in sorted(notes):
+        note = view.notes.get(name)
+        changes.append(NoteChanged(task, name, note.content_sha256 if note else "", local))
+    changes += [CallChanged(task, number, step, local) for number, step in sorted(calls)]
+    if history:
+        changes.append(HistoryChanged(task, local))
+    if completed:
+        changes.append(Completed(task, local))
+    return tuple(changes)
