@@ -200,11 +200,12 @@ class FoundPlace(_Value, frozen=True):
 
 
 class LookedUp(_Value, frozen=True):
-    """What was found; an entry that is nowhere is left out."""
+    """What was found; `missing` are the entries that are nowhere."""
 
     subject: str
     task: str
     entries: tuple[FoundEntry, ...]
+    missing: tuple[tuple[StreamName, int, int], ...]
     places: tuple[FoundPlace, ...]
 
 

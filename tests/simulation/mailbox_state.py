@@ -191,20 +191,13 @@ class MailboxState:
         return TaskImage(read.subject, read.task, len(task.log), task.summary, streams, steps, blobs)
 
     def _look_up(self, read: LookUp, task: _Task) -> LookedUp:
-        found = []
-        for name, writer, number in read.entries:
-            stream = task.streams.get(name)
-            if stream is None:
-                continue
-            place = stream.numbers.get((writer, number))
-            if place is not None:
-                content_hash = stream.places[place - 1].content_hash
-                found.append(FoundEntry(name, writer, number, place, content_hash))
-                continue
-            for cover in stream.covers:
-                if cover.writer == writer and cover.first_seq <= number <= cover.last_seq:
-                    found.append(FoundEntry(name, writer, number, cover.relay_seq, b""))
-                    break
+        found, missing = [], []
+        for key in read.entries:
+            entry = self._find(task, *key)
+            if entry is None:
+                missing.append(key)
+            else:
+                found.append(entry)
         places = []
         for name, place in read.places:
             stream = task.streams.get(name)
@@ -212,7 +205,19 @@ class MailboxState:
             chain = entries[place - 1].chain if 0 < place <= len(entries) else b""
             next_no = entries[place].stored_no if place < len(entries) else 0
             places.append(FoundPlace(name, place, chain, next_no))
-        return LookedUp(read.subject, read.task, tuple(found), tuple(places))
+        return LookedUp(read.subject, read.task, tuple(found), tuple(missing), tuple(places))
+
+    def _find(self, task: _Task, name: StreamName, writer: int, number: int) -> FoundEntry | None:
+        stream = task.streams.get(name)
+        if stream is None:
+            return None
+        place = stream.numbers.get((writer, number))
+        if place is not None:
+            return FoundEntry(name, writer, number, place, stream.places[place - 1].content_hash)
+        for cover in stream.covers:
+            if cover.writer == writer and cover.first_seq <= number <= cover.last_seq:
+                return FoundEntry(name, writer, number, cover.relay_seq, b"")
+        return None
 
     def _tail(self, read: ReadTail, task: _Task) -> TailRead:
         skip = dict(read.skip)

@@ -1,0 +1,184 @@
+"""What a connection is sent next of the tasks that it follows.
+
+Per connection and task there is one position, `sent_no`, in the order in which the task's entries were stored, across
+its streams; so a reader gets them in that order whatever happens. A follow whose position is the task's head is *live*:
+what is stored in a turn goes to it from memory, encoded once for all readers, own entries as receipts. Any other follow
+is *behind*: it is read from the mailbox in portions, whenever its connection's out-queue has room, its session's tasks
+taking turns. A reader whose queue is full simply falls behind; nothing is dropped and nothing is kept for it.
+
+A reader that needs a snapshot (nothing read yet, or less than the tail reaches back) *waits*: Heads names the usable
+snapshot, and nothing of the task is sent before the device has fetched it and says Hello again with the cursor at
+covers_seq. The same holds for all followers when a stream starts a new epoch.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from server_relay.effects import ReadListing, ReadPiece, ReadTail, TailRead
+from server_relay.records import StoredEntry
+from server_relay.sessions import Follow, Session, Turn
+from server_relay.streams import StreamLog, TaskLog
+from sync_core.limits import BLOB_PIECE_BYTES, LISTING_PAGE_TASKS
+from sync_core.wire import ListTasks, Receipt, encode_frame
+
+__all__ = ["CATCH_UP_ROOM_BYTES", "PORTION_BYTES", "catch_up", "deliver", "pump"]
+
+PORTION_BYTES = 64 * 1024
+"""Entries that are read, and sent in one frame, at a time."""
+CATCH_UP_ROOM_BYTES = 128 * 1024
+"""Catching up pauses while more than this waits in the out-queue, so that live entries find room."""
+
+
+class _Entries(msgspec.Struct, frozen=True, array_like=True, tag="entries"):
+    """The frame `Entries`, of entries that are encoded already."""
+
+    stream: str
+    epoch: bytes
+    entries: list[msgspec.Raw]
+
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def deliver(turn: Turn, log: TaskLog) -> None:
+    """Send a task's fresh entries to its live followers, and their receipts to all who pushed them."""
+    before_no = log.fresh[0].stored_no - 1
+    shared = [_entry_frames(log.streams[run.name], log.fresh[run.start : run.end]) for run in log.runs]
+    whole = [frame for frames in shared for frame in frames]
+    size = sum(map(len, whole))
+    pushers = {run.session.conn: run.session for run in log.runs}
+    devices = {run.device for run in log.runs}
+    for conn, (session, follow) in log.followers.items():
+        if follow.waits or not before_no <= follow.sent_no < log.head_no:
+            continue
+        if not session.has_room(size):
+            session.fall_behind(log.task, follow)
+            turn.pump[conn] = session
+            continue
+        grant = session.grant
+        if follow.sent_no > before_no or (grant is not None and grant.device in devices):
+            turn.send(session, _own_view(log, shared, session, follow))
+        else:
+            turn.send(session, whole)
+        follow.sent_no = log.head_no
+        pushers.pop(conn, None)
+    for run in log.runs:
+        if run.session.conn in pushers:
+            turn.send(run.session, _receipts(log.streams[run.name], log.fresh[run.start : run.end]))
+
+
+def catch_up(turn: Turn, log: TaskLog, session: Session, follow: Follow, tail: TailRead) -> None:
+    """Send a portion that was read, and get in line for the next one if that was not all."""
+    turn.send(session, _render(log, tail.entries, follow))
+    follow.sent_no = max(follow.sent_no, tail.through_no)
+    if follow.sent_no < log.head_no:
+        session.fall_behind(log.task, follow)
+
+
+def pump(turn: Turn, session: Session) -> None:
+    """Ask for what the session is to be sent next, if its out-queue has room: entries first, then what it asked for."""
+    grant = session.grant
+    if session.closed or session.gone or session.reading is not None or grant is None:
+        return
+    if session.out_bytes > CATCH_UP_ROOM_BYTES:
+        return
+    while session.behind:
+        task = session.behind.popleft()
+        follow = session.follows.get(task)
+        if follow is None or not follow.queued:
+            continue
+        follow.queued = False
+        if follow.waits:
+            continue
+        session.reading = follow
+        skip = tuple(follow.skip.items())
+        turn.reads.append(ReadTail(grant.subject, task, session.conn, follow.sent_no, skip, PORTION_BYTES))
+        return
+    if not session.requests:
+        return
+    request = session.requests.popleft()
+    session.reading = request
+    if isinstance(request, ListTasks):
+        turn.reads.append(
+            ReadListing(session.conn, grant.subject, request.request, request.prefix, request.after, LISTING_PAGE_TASKS)
+        )
+    else:
+        turn.reads.append(
+            ReadPiece(grant.subject, request.task, session.conn, request.sha256, request.offset, BLOB_PIECE_BYTES)
+        )
+
+
+# --- frames -----------------------------------------------------------------------------------------------------------
+
+
+def _own_view(log: TaskLog, shared: Sequence[list[bytes]], session: Session, follow: Follow) -> list[bytes]:
+    """The fresh entries as one of their pushers, or another connection of its device, gets them."""
+    frames: list[bytes] = []
+    grant = session.grant
+    for run, encoded in zip(log.runs, shared, strict=True):
+        entries = log.fresh[run.start : run.end]
+        if entries[0].stored_no > follow.sent_no and run.session is session:
+            frames += _receipts(log.streams[run.name], entries)
+        elif entries[0].stored_no > follow.sent_no and (grant is None or grant.device != run.device):
+            frames += encoded
+        else:
+            frames += _render(log, (entry for entry in entries if entry.stored_no > follow.sent_no), follow)
+    return frames
+
+
+def _render(log: TaskLog, entries: Iterable[StoredEntry], follow: Follow) -> list[bytes]:
+    """Entries in stored order as one reader gets them: what it holds as receipts, the rest in full."""
+    frames: list[bytes] = []
+    group: list[StoredEntry] = []
+    group_own = False
+    for entry in entries:
+        own = entry.writer_seq <= follow.own.get((entry.name, entry.writer), 0)
+        if group and (own is not group_own or entry.name is not group[0].name):
+            frames += _group(log, group, group_own)
+            group = []
+        group.append(entry)
+        group_own = own
+    if group:
+        frames += _group(log, group, group_own)
+    return frames
+
+
+def _group(log: TaskLog, entries: Sequence[StoredEntry], own: bool) -> list[bytes]:
+    stream = log.streams[entries[0].name]
+    return _receipts(stream, entries) if own else _entry_frames(stream, entries)
+
+
+def _entry_frames(stream: StreamLog, entries: Sequence[StoredEntry]) -> list[bytes]:
+    """Consecutive entries of one stream as frames of about `PORTION_BYTES`."""
+    frames: list[bytes] = []
+    portion: list[msgspec.Raw] = []
+    size = 0
+    for entry in entries:
+        if portion and size + len(entry.wire) > PORTION_BYTES:
+            frames.append(_encode(_Entries(stream.id, stream.epoch, portion)))
+            portion, size = [], 0
+        portion.append(msgspec.Raw(entry.wire))
+        size += len(entry.wire)
+    frames.append(_encode(_Entries(stream.id, stream.epoch, portion)))
+    return frames
+
+
+def _receipts(stream: StreamLog, entries: Sequence[StoredEntry]) -> list[bytes]:
+    """Receipts of entries of one stream in order; consecutive numbers at consecutive places are one receipt."""
+    frames: list[bytes] = []
+    first = last = entries[0]
+    for entry in entries[1:]:
+        step = (entry.writer - last.writer, entry.writer_seq - last.writer_seq, entry.relay_seq - last.relay_seq)
+        if step != (0, 1, 1):
+            frames.append(_receipt(stream, first, last))
+            first = entry
+        last = entry
+    frames.append(_receipt(stream, first, last))
+    return frames
+
+
+def _receipt(stream: StreamLog, first: StoredEntry, last: StoredEntry) -> bytes:
+    return encode_frame(
+        Receipt(stream.id, stream.epoch, first.writer, first.writer_seq, last.writer_seq, first.relay_seq)
+    )

@@ -1,0 +1,107 @@
+"""Where a device is in a task, and what follows from it: a follow, the heads, or the finding that a log was lost.
+
+For each stream the device names (epoch, cursor, chain at the cursor). With the relay's own epoch and a cursor beyond
+the head, or another chain there, the log was lost or restored: the stream gets a new epoch, durably, before anything
+is answered, and every follower hears of it (rule J). With another epoch, or none, the device starts from 0.
+"""
+
+from server_relay.effects import LookUp, RelayRead
+from server_relay.records import StartStream
+from server_relay.sessions import Follow, Session, Turn
+from server_relay.streams import EPOCH_BYTES, Known, StreamLog, TaskLog
+from sync_core.ids import Entropy, StreamName
+from sync_core.wire import Heads, StreamPosition
+
+__all__ = ["places_wanted", "say_hello", "tell_heads"]
+
+Positions = dict[StreamName, StreamPosition]
+
+
+def places_wanted(log: TaskLog, positions: Positions, known: Known) -> tuple[RelayRead, ...]:
+    """Return the read of the places that must be known before a Hello can be answered; none for a reader at the heads
+    or at the start."""
+    cursors = {
+        name: _claimed_cursor(stream, positions.get(name)) for name, stream in log.streams.items() if stream.head
+    }
+    if not any(cursors.values()):
+        return ()
+    places = tuple(
+        (name, cursor)
+        for name, cursor in cursors.items()
+        if cursor < log.streams[name].head and (name, cursor) not in known.places
+    )
+    return (LookUp(*log.key, (), places),) if places else ()
+
+
+def say_hello(turn: Turn, log: TaskLog, session: Session, positions: Positions, known: Known, entropy: Entropy) -> None:
+    """Answer a Hello, all of whose pages came: find lost logs, start the follow, tell the heads."""
+    lost = [name for name, position in positions.items() if _is_lost(log, position, known)]
+    for name in lost:
+        stream = log.stream(name)
+        stream.start_epoch(entropy(EPOCH_BYTES))
+        log.streams[name] = stream
+        turn.writes.append(StartStream(*log.key, name, stream.epoch))
+    cursors = {name: _claimed_cursor(stream, positions.get(name)) for name, stream in log.streams.items()}
+    follow = _follow(log, session, positions, cursors, known)
+    session.follows[log.task] = follow
+    log.followers[session.conn] = (session, follow)
+    if lost:
+        _tell_all(turn, log, session)
+    tell_heads(turn, log, session, cursors)
+    if follow.sent_no < log.head_no and not follow.waits:
+        session.fall_behind(log.task, follow)
+        turn.pump[session.conn] = session
+
+
+def tell_heads(turn: Turn, log: TaskLog, session: Session, cursors: dict[StreamName, int]) -> None:
+    """Send the heads of a task to a reader with these cursors; one that has read everything is told of snapshots that
+    wait for being confirmed."""
+    heads = tuple(stream.head_for(cursors.get(name, stream.head)) for name, stream in sorted(log.streams.items()))
+    turn.reply(session, Heads(log.task, log.known, heads, turn.now_ms))
+
+
+def _tell_all(turn: Turn, log: TaskLog, session: Session) -> None:
+    """Tell every other follower that a stream has a new epoch; nothing is sent to it before its next Hello."""
+    for other, follow in log.followers.values():
+        if other is not session:
+            follow.waits = True
+            tell_heads(turn, log, other, {})
+
+
+def _claimed_cursor(stream: StreamLog, position: StreamPosition | None) -> int:
+    return position.cursor if position is not None and position.epoch == stream.epoch else 0
+
+
+def _is_lost(log: TaskLog, position: StreamPosition, known: Known) -> bool:
+    """Whether what the device read under this epoch is not what the relay holds."""
+    stream = log.streams.get(position.name)
+    if stream is None:
+        return position.cursor > 0
+    if position.epoch != stream.epoch or position.cursor == 0:
+        return False
+    if position.cursor >= stream.head:
+        return position.cursor > stream.head or position.chain != stream.chain
+    return position.chain != known.places[position.name, position.cursor].chain
+
+
+def _follow(
+    log: TaskLog, session: Session, positions: Positions, cursors: dict[StreamName, int], known: Known
+) -> Follow:
+    starts = [log.head_no]
+    for name, cursor in cursors.items():
+        if cursor < log.streams[name].head:
+            place = known.places.get((name, cursor))
+            starts.append(place.next_no - 1 if place is not None else 0)
+    own = {
+        (name, writer): number
+        for name, position in positions.items()
+        for writer, number in position.own
+        if _is_own(log, name, writer, session)
+    }
+    waits = any(log.streams[name].needs_snapshot(cursor) for name, cursor in cursors.items())
+    return Follow(min(starts), {name: cursor for name, cursor in cursors.items() if cursor}, own, waits)
+
+
+def _is_own(log: TaskLog, name: StreamName, writer: int, session: Session) -> bool:
+    row = log.stream(name).writers.get(writer)
+    return row is None or session.grant is None or row.device == session.grant.device

@@ -1,0 +1,257 @@
+"""The verdict on a push: entry by entry, in order, each is stored, known, or refused with a reason.
+
+What is known is answered with its place if the content is the same, never otherwise (rule D). What is next passes the
+guard before it is stored. After a refusal the writer's later entries in the same push are passed over: they would only
+be refused for the hole. Numbers are given here, in memory; the caller writes what was stored before anyone hears of it.
+"""
+
+import msgspec
+
+from server_relay.admission import Grant
+from server_relay.effects import LookUp, ReadBlob, RelayRead
+from server_relay.records import Cover, MailboxWrite, StartStream, StoredEntry
+from server_relay.sessions import Session
+from server_relay.streams import EPOCH_BYTES, Known, Run, StreamLog, TaskLog
+from sync_core.entry import (
+    Entry,
+    EntryKind,
+    Snapshot,
+    WriterRow,
+    chain_next,
+    decode_snapshot,
+    entry_hash,
+)
+from sync_core.errors import EntryRefused
+from sync_core.guard import Standing, check_entry, check_snapshot, standing
+from sync_core.ids import Entropy, StreamName
+from sync_core.limits import PAYLOAD_BYTES_MAX, SNAPSHOT_BYTES_MAX
+from sync_core.wire import Push, Receipt, Refusal, RefusalCode
+
+__all__ = ["Intake"]
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class _Refuse(Exception):
+    """Refuse the entry at hand; never leaves this module."""
+
+    def __init__(self, code: RefusalCode, sentence: str) -> None:
+        super().__init__(sentence)
+        self.code = code
+        self.sentence = sentence
+
+
+class _Unknown(Exception):
+    """Something must be read before the entry at hand can be judged; never leaves this module."""
+
+
+class Intake:
+    """Takes one push of one connection into a task.
+
+    Afterwards `answers` holds refusals and receipts of what was known, in order; `stored` counts what was stored;
+    `writes` holds new streams; `rest` holds the entries that wait for something to be read, see `wanted`.
+    """
+
+    def __init__(self, log: TaskLog, session: Session, grant: Grant, known: Known, entropy: Entropy) -> None:
+        self.answers: list[Receipt | Refusal] = []
+        self.writes: list[MailboxWrite] = []
+        self.rest: tuple[Entry, ...] = ()
+        self.stored: list[StoredEntry] = []
+        self._log = log
+        self._session = session
+        self._grant = grant
+        self._known = known
+        self._entropy = entropy
+        self._stopped: set[tuple[str, int]] = set()
+
+    def take(self, push: Push) -> None:
+        """Judge the entries of a push, in order."""
+        for index, entry in enumerate(push.entries):
+            if (entry.stream, entry.writer) in self._stopped:
+                continue
+            try:
+                self._judge(entry, push)
+            except _Refuse as refusal:
+                self._refuse(entry, refusal)
+            except EntryRefused as error:
+                self._refuse(entry, _Refuse(RefusalCode.GUARD, error.sentence))
+            except _Unknown:
+                self.rest = tuple(
+                    later for later in push.entries[index:] if (later.stream, later.writer) not in self._stopped
+                )
+                return
+
+    def wanted(self) -> tuple[RelayRead, ...]:
+        """Return the reads that the rest of the push waits for: places of known entries, content of snapshots."""
+        keys: dict[tuple[StreamName, int, int], None] = {}
+        blobs: dict[str, None] = {}
+        for entry in self.rest:
+            name = self._log.names.get(entry.stream)
+            if name is None:
+                continue
+            row = self._log.stream(name).writers.get(entry.writer)
+            if standing(entry, row) is Standing.KNOWN:
+                keys[name, entry.writer, entry.writer_seq] = None
+            elif entry.kind is EntryKind.SNAPSHOT and entry.blob is not None:
+                blobs[entry.blob] = None
+        reads: list[RelayRead] = [ReadBlob(*self._log.key, blob) for blob in blobs if blob not in self._known.blobs]
+        missing = tuple(key for key in keys if key not in self._known.entries)
+        if missing:
+            reads.append(LookUp(*self._log.key, missing, ()))
+        return tuple(reads)
+
+    # --- one entry ---------------------------------------------------------------------------------------------------
+
+    def _judge(self, entry: Entry, push: Push) -> None:
+        if not self._grant.role.may_write:
+            raise _Refuse(RefusalCode.ROLE, "This device may read only.")
+        name = self._log.names.get(entry.stream)
+        if name is None:
+            raise _Refuse(RefusalCode.GUARD, "The entry's stream is not of the task that is pushed to.")
+        if entry.device != self._grant.device and not push.recovered:
+            raise _Refuse(RefusalCode.GUARD, "The entry names another device than the one that signed in.")
+        stream = self._log.stream(name)
+        row = stream.writers.get(entry.writer)
+        match standing(entry, row):
+            case Standing.KNOWN:
+                self._known_already(entry, name, stream)
+            case Standing.GAP:
+                raise _Refuse(RefusalCode.GAP, "An earlier entry of this writer is missing.")
+            case Standing.CLOSED:
+                raise _Refuse(RefusalCode.WRITER_CLOSED, "The writer is closed in this stream.")
+            case Standing.NEXT:
+                self._next(entry, stream, push.recovered)
+
+    def _known_already(self, entry: Entry, name: StreamName, stream: StreamLog) -> None:
+        key = (name, entry.writer, entry.writer_seq)
+        if key not in self._known.entries:
+            raise _Unknown
+        found = self._known.entries[key]
+        if found is None:
+            raise _Refuse(RefusalCode.STORE, "The entry's place cannot be found.")
+        if found.content_hash and found.content_hash != entry_hash(entry):
+            raise _Refuse(RefusalCode.WRITER_REUSED, "The writer's number was used for another entry before.")
+        self._receipt(stream, entry.writer, entry.writer_seq, found.relay_seq)
+
+    def _next(self, entry: Entry, stream: StreamLog, recovered: bool) -> None:
+        if len(entry.payload) > PAYLOAD_BYTES_MAX:
+            raise _Refuse(RefusalCode.TOO_LARGE, f"The payload exceeds {PAYLOAD_BYTES_MAX} bytes.")
+        if not recovered and stream.principals.get(entry.writer, self._grant.principal) != self._grant.principal:
+            raise _Refuse(RefusalCode.GUARD, "The writer id belongs to another principal.")
+        row, _ = check_entry(entry, stream.writers)
+        raised: tuple[WriterRow, ...] = ()
+        snapshot = None
+        if entry.kind is EntryKind.SNAPSHOT:
+            snapshot = self._snapshot(entry, recovered)
+            raised = check_snapshot(snapshot, {**stream.writers, entry.writer: row})
+        elif entry.blob is not None and not recovered:
+            self._check_blob(entry.blob)
+        self._store(entry, stream, row, recovered)
+        if snapshot is not None:
+            self._adopt(entry, stream, snapshot, raised)
+
+    def _check_blob(self, sha256: str) -> None:
+        blob = self._log.blobs.get(sha256)
+        if blob is None or not (blob.complete or blob.absent):
+            raise _Refuse(RefusalCode.BLOB_MISSING, "The blob that the entry names is not stored yet.")
+
+    # --- storing -----------------------------------------------------------------------------------------------------
+
+    def _store(self, entry: Entry, stream: StreamLog, row: WriterRow, recovered: bool) -> None:
+        log = self._log
+        if not stream.epoch:
+            stream.epoch = self._entropy(EPOCH_BYTES)
+            log.streams[stream.name] = stream
+            self.writes.append(StartStream(*log.key, stream.name, stream.epoch))
+        stream.head += 1
+        log.head_no += 1
+        content_hash = entry_hash(entry)
+        stream.chain = chain_next(stream.chain, content_hash)
+        wire = _encode(
+            Entry(
+                entry.stream,
+                entry.writer,
+                entry.writer_seq,
+                entry.kind,
+                entry.payload,
+                entry.device,
+                entry.at_ms,
+                entry.blob,
+                stream.head,
+                self._grant.device if recovered else None,
+            )
+        )
+        stored = StoredEntry(
+            log.head_no, stream.name, stream.head, entry.writer, entry.writer_seq, content_hash, stream.chain, wire
+        )
+        log.raise_writer(stream, row, "" if recovered else self._grant.principal)
+        log.steps.apply(entry)
+        self._run(stream.name)
+        log.fresh.append(stored)
+        self.stored.append(stored)
+
+    def _run(self, name: StreamName) -> None:
+        """Count the entry about to be appended to the connection's run of this stream."""
+        log = self._log
+        last = log.runs[-1] if log.runs else None
+        if last is None or last.session is not self._session or last.name is not name:
+            last = Run(name, self._session, self._grant.device, len(log.fresh))
+            log.runs.append(last)
+        last.end += 1
+
+    def _snapshot(self, entry: Entry, recovered: bool) -> Snapshot:
+        """Return the recovered snapshot that an entry names (rule J)."""
+        if not recovered:
+            raise _Refuse(RefusalCode.GUARD, "A snapshot is an entry only after a lost log.")
+        sha256 = entry.blob or ""
+        blob = self._log.blobs.get(sha256)
+        if blob is None or not blob.complete:
+            raise _Refuse(RefusalCode.BLOB_MISSING, "The snapshot that the entry names is not stored yet.")
+        if blob.size_bytes > SNAPSHOT_BYTES_MAX:
+            raise _Refuse(RefusalCode.TOO_LARGE, f"The snapshot exceeds {SNAPSHOT_BYTES_MAX} bytes.")
+        if sha256 not in self._known.blobs:
+            raise _Unknown
+        snapshot = decode_snapshot(self._known.blobs[sha256] or b"")
+        if snapshot.stream != entry.stream:
+            raise _Refuse(RefusalCode.GUARD, "The snapshot is of another stream.")
+        return snapshot
+
+    def _adopt(self, entry: Entry, stream: StreamLog, snapshot: Snapshot, raised: tuple[WriterRow, ...]) -> None:
+        """Raise the writer table to a recovered snapshot's; what it newly covers has the snapshot's place."""
+        before = {row.writer: stream.writers[row.writer].next_seq for row in raised if row.writer in stream.writers}
+        for row in raised:
+            first = before.get(row.writer, 1)
+            if row.next_seq > first:
+                self._log.covers.append(Cover(stream.name, row.writer, first, row.next_seq - 1, stream.head))
+            self._log.raise_writer(stream, row, "")
+        new = {row.writer: before.get(row.writer, 1) for row in raised}
+        for record in snapshot.records:
+            if record.writer_seq >= new.get(record.writer, record.writer_seq + 1):
+                self._log.steps.apply(record)
+
+    # --- answers -----------------------------------------------------------------------------------------------------
+
+    def _refuse(self, entry: Entry, refusal: _Refuse) -> None:
+        row = None
+        if refusal.code is not RefusalCode.ROLE:
+            self._stopped.add((entry.stream, entry.writer))
+            name = self._log.names.get(entry.stream)
+            row = self._log.stream(name).writers.get(entry.writer) if name is not None else None
+        expected = row.next_seq if row else 1
+        self.answers.append(
+            Refusal(entry.stream, entry.writer, entry.writer_seq, refusal.code, refusal.sentence, expected)
+        )
+
+    def _receipt(self, stream: StreamLog, writer: int, writer_seq: int, relay_seq: int) -> None:
+        """Answer with a place; consecutive places of a writer are one receipt."""
+        last = self.answers[-1] if self.answers else None
+        if (
+            isinstance(last, Receipt)
+            and (last.stream, last.writer, last.last_seq + 1) == (stream.id, writer, writer_seq)
+            and last.first_relay_seq + writer_seq - last.first_seq == relay_seq
+        ):
+            self.answers[-1] = Receipt(
+                stream.id, stream.epoch, writer, last.first_seq, writer_seq, last.first_relay_seq
+            )
+        else:
+            self.answers.append(Receipt(stream.id, stream.epoch, writer, writer_seq, writer_seq, relay_seq))

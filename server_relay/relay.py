@@ -1,0 +1,300 @@
+"""The Relay: frames in, effects out. It stores and forwards entries and never looks at what they say.
+
+`turn` takes all events that wait, and returns what they come to: writes first, then what each connection is sent, then
+reads (see `effects`). What is stored in one turn is one commit, and goes to each reader in one go. The Relay holds the
+tasks that somebody follows; anything else is read from the mailbox when it is asked for. It relies on one promise of
+its driver: effects are carried out in the order of `effects`, and none of the later ones if the commit fails.
+
+The subject is the grant's, never a frame's: no frame can name a key of another subject.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+
+import msgspec
+
+from server_relay.admission import Admit, LoginRefused
+from server_relay.config import RelaySettings
+from server_relay.effects import (
+    BlobRead,
+    Close,
+    CommitFailed,
+    Connected,
+    Disconnected,
+    Drained,
+    ListingRead,
+    LookedUp,
+    Malformed,
+    PieceRead,
+    ReadListing,
+    ReadPiece,
+    ReadTail,
+    Received,
+    RelayEffect,
+    RelayEvent,
+    Send,
+    TailRead,
+    TaskLoaded,
+    Tick,
+    Written,
+)
+from server_relay.fanout import CATCH_UP_ROOM_BYTES, pump
+from server_relay.sessions import CLOSE_POLICY, CLOSE_TRY_LATER, REQUESTS_MAX, Session, Turn
+from server_relay.tasks import Tasks, refuse
+from sync_core.errors import ProtocolError, SegueError, ValueRefused
+from sync_core.ids import Entropy, split_stream
+from sync_core.limits import FRAME_BYTES_MAX, HELLO_OWN_WRITERS_MAX
+from sync_core.wire import (
+    WIRE_VERSION,
+    BlobPiece,
+    ClientFrame,
+    DigestAt,
+    Hello,
+    Listing,
+    ListTasks,
+    Login,
+    SnapshotConfirmed,
+    SnapshotOffer,
+    StreamPosition,
+    TaskListing,
+    Welcome,
+)
+
+__all__ = ["HELLO_POSITIONS_MAX", "Relay"]
+
+HELLO_POSITIONS_MAX = 64
+"""Positions, over all pages of the Hellos under way, each with at most `HELLO_OWN_WRITERS_MAX` writers."""
+
+_LISTING_BYTES_MAX = FRAME_BYTES_MAX // 2
+
+
+class Relay:
+    """One relay. `admit` judges logins, `entropy` names new epochs; times are relay time in milliseconds (rule K).
+
+    `counts` are figures since the start, by name.
+    """
+
+    def __init__(self, admit: Admit, entropy: Entropy, settings: RelaySettings) -> None:
+        self.counts: Counter[str] = Counter()
+        self._admit = admit
+        self._settings = settings
+        self._sessions: dict[int, Session] = {}
+        self._addresses: Counter[str] = Counter()
+        self._strangers = 0
+        self._tasks = Tasks(settings, entropy, self.counts)
+
+    @property
+    def connections(self) -> int:
+        """How many connections are open."""
+        return len(self._sessions)
+
+    @property
+    def tasks_held(self) -> int:
+        """How many tasks are in memory."""
+        return len(self._tasks)
+
+    def handle(self, event: RelayEvent, now_ms: int) -> list[RelayEffect]:
+        """Take one event and return its effects."""
+        return self.turn((event,), now_ms)
+
+    def turn(self, events: Sequence[RelayEvent], now_ms: int) -> list[RelayEffect]:
+        """Take all events that wait, in order, and return their effects."""
+        turn = Turn(now_ms)
+        for event in events:
+            self._take(turn, event)
+        self._tasks.flush(turn)
+        for session in turn.pump.values():
+            pump(turn, session)
+        for close in turn.closes:
+            self._forget(close.conn)
+        return turn.effects()
+
+    def _take(self, turn: Turn, event: RelayEvent) -> None:
+        match event:
+            case Received(conn, frame):
+                session = self._sessions.get(conn)
+                if session is not None and not session.closed:
+                    self._receive(turn, session, frame)
+            case TaskLoaded() | LookedUp() | BlobRead():
+                self._tasks.answer(turn, event)
+            case TailRead():
+                if event.conn in self._sessions:
+                    self._tasks.tail(turn, self._sessions[event.conn], event)
+            case Drained(conn, out_bytes):
+                self._drained(turn, conn, out_bytes)
+            case PieceRead() | ListingRead():
+                self._requested(turn, event)
+            case Connected(conn, address):
+                self._connect(turn, conn, address)
+            case Disconnected(conn):
+                self._forget(conn)
+            case Malformed(conn, sentence):
+                if conn in self._sessions:
+                    self._refuse(turn, self._sessions[conn], ProtocolError(sentence))
+            case Tick():
+                self._tick(turn)
+            case CommitFailed():
+                self._commit_failed(turn, event)
+
+    # --- connections -------------------------------------------------------------------------------------------------
+
+    def _connect(self, turn: Turn, conn: int, address: str) -> None:
+        settings = self._settings
+        session = self._sessions[conn] = Session(conn, address, turn.now_ms)
+        self._addresses[address] += 1
+        self._strangers += 1
+        self.counts["connections"] += 1
+        if (
+            len(self._sessions) > settings.connections_max
+            or self._addresses[address] > settings.connections_per_address_max
+            or self._strangers > settings.connections_before_login_max
+        ):
+            self.counts["refused_connections"] += 1
+            turn.close(session, CLOSE_TRY_LATER, "too many connections")
+
+    def _forget(self, conn: int) -> None:
+        session = self._sessions.pop(conn, None)
+        if session is None:
+            return
+        session.gone = True
+        self._tasks.leave(session)
+        self._addresses[session.address] -= 1
+        if not self._addresses[session.address]:
+            del self._addresses[session.address]
+        if session.grant is None:
+            self._strangers -= 1
+
+    def _drained(self, turn: Turn, conn: int, out_bytes: int) -> None:
+        session = self._sessions.get(conn)
+        if session is not None:
+            session.drained(out_bytes, turn.now_ms)
+            turn.pump[conn] = session
+
+    def _refuse(self, turn: Turn, session: Session, error: SegueError) -> None:
+        self.counts["refused_protocol"] += 1
+        refuse(turn, session, error.code, error)
+
+    # --- frames ------------------------------------------------------------------------------------------------------
+
+    def _receive(self, turn: Turn, session: Session, frame: ClientFrame) -> None:
+        try:
+            if isinstance(frame, Login):
+                self._login(turn, session, frame)
+            elif session.grant is None:
+                raise ProtocolError("The first frame of a session is its login.")
+            elif isinstance(frame, ListTasks):
+                if len(session.requests) >= REQUESTS_MAX:
+                    raise ProtocolError(f"More than {REQUESTS_MAX} requests wait on one connection.")
+                session.requests.append(frame)
+                turn.pump[session.conn] = session
+            elif isinstance(frame, Hello):
+                hello = _whole_hello(session, frame)
+                if hello is not None:
+                    self._tasks.submit(turn, session, session.grant.subject, hello.task, hello)
+            elif isinstance(frame, (DigestAt, SnapshotOffer, SnapshotConfirmed)):
+                task, _ = split_stream(frame.stream)
+                self._tasks.submit(turn, session, session.grant.subject, task, frame)
+            else:
+                self._tasks.submit(turn, session, session.grant.subject, frame.task, frame)
+        except (ProtocolError, ValueRefused) as error:
+            self._refuse(turn, session, error)
+
+    def _login(self, turn: Turn, session: Session, login: Login) -> None:
+        """Open the session, or renew its grant with a fresh token of the same device."""
+        before = session.grant
+        try:
+            grant = self._admit(login, turn.now_ms)
+        except LoginRefused as error:
+            self.counts["refused_logins"] += 1
+            refuse(turn, session, error.reason, error, error.final)
+            return
+        if before is None:
+            self._strangers -= 1
+        elif (before.principal, before.device, before.subject) != (grant.principal, grant.device, grant.subject):
+            raise ProtocolError("A session is renewed by the device that opened it.")
+        session.grant = grant
+        turn.reply(session, Welcome(WIRE_VERSION, turn.now_ms, grant.role.value, grant.principal))
+
+    def _requested(self, turn: Turn, answer: PieceRead | ListingRead) -> None:
+        """Answer a request for which something was read."""
+        session = self._sessions.get(answer.conn)
+        if session is None:
+            return
+        session.reading = None
+        turn.pump[session.conn] = session
+        if isinstance(answer, ListingRead):
+            turn.reply(session, _listing(answer))
+        else:
+            turn.reply(session, BlobPiece(answer.task, answer.sha256, answer.offset, answer.size_bytes, answer.data))
+
+    # --- time and trouble --------------------------------------------------------------------------------------------
+
+    def _tick(self, turn: Turn) -> None:
+        settings = self._settings
+        for session in self._sessions.values():
+            grant = session.grant
+            if grant is None:
+                if turn.now_ms - session.since_ms >= settings.login_timeout_ms:
+                    self._refuse(turn, session, ProtocolError("No login came in time."))
+            elif grant.expires_ms is not None and grant.expires_ms <= turn.now_ms:
+                refuse(turn, session, "credentials", ProtocolError("The token has expired."))
+            if (
+                session.out_bytes > CATCH_UP_ROOM_BYTES
+                and turn.now_ms - session.progress_ms >= settings.stalled_reader_ms
+            ):
+                self.counts["stalled_readers"] += 1
+                turn.close(session, CLOSE_POLICY, "does not read")
+        self._tasks.forget_idle(turn.now_ms)
+
+    def _commit_failed(self, turn: Turn, failed: CommitFailed) -> None:
+        """Forget what was held of the touched tasks, and close every connection that had a part in it: it comes again
+        and finds what is durable."""
+        self.counts["commits_failed"] += 1
+        keys: set[tuple[str, str]] = set()
+        conns: set[int] = set()
+        for effect in failed.effects:
+            match effect:
+                case Written(write):
+                    keys.add((write.subject, write.task))
+                case Send() | Close() | ReadListing():
+                    conns.add(effect.conn)
+                case ReadTail() | ReadPiece():
+                    conns.add(effect.conn)
+                    keys.add((effect.subject, effect.task))
+                case _:
+                    keys.add((effect.subject, effect.task))
+        sessions = [self._sessions[conn] for conn in sorted(conns) if conn in self._sessions]
+        for session in sessions + self._tasks.drop(keys):
+            turn.close(session, CLOSE_TRY_LATER, failed.error.code)
+
+
+def _whole_hello(session: Session, hello: Hello) -> Hello | None:
+    """Collect the pages of a Hello; returns the whole once its last page came."""
+    pages = session.pages.setdefault(hello.task, [])
+    pages += hello.streams
+    if sum(map(len, session.pages.values())) > HELLO_POSITIONS_MAX:
+        raise ProtocolError("A Hello has too many pages.")
+    for position in hello.streams:
+        if len(position.own) > HELLO_OWN_WRITERS_MAX or position.cursor < 0:
+            raise ProtocolError("A position of a Hello is out of bounds.")
+    if hello.more:
+        return None
+    del session.pages[hello.task]
+    whole: dict[str, StreamPosition] = {}
+    for position in pages:
+        before = whole.get(position.name)
+        own = (before.own if before is not None else ()) + position.own
+        whole[position.name] = msgspec.structs.replace(position, own=own)
+    return Hello(hello.task, tuple(whole.values()))
+
+
+def _listing(answer: ListingRead) -> Listing:
+    """Return the page, cut where it would outgrow a frame; a single task always fits by its own bounds."""
+    tasks: list[TaskListing] = []
+    size = 0
+    for task in answer.tasks:
+        size += len(msgspec.msgpack.encode(task))
+        if tasks and size > _LISTING_BYTES_MAX:
+            return Listing(answer.request, tuple(tasks), True)
+        tasks.append(task)
+    return Listing(answer.request, tuple(tasks), answer.more)

@@ -1,0 +1,60 @@
+"""What a relay can say of a task without its document: kept up to date record by record, for the listing."""
+
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
+from server_relay.records import StepRow, TaskSummary
+from sync_core.entry import CallIntent, CallOutcome, Completion, Entry, EntryKind, Plan, VersionDecision, decode_record
+
+__all__ = ["TaskSteps"]
+
+_LISTED = frozenset({EntryKind.CALL, EntryKind.PLAN, EntryKind.VERSION, EntryKind.COMPLETION})
+
+
+class TaskSteps:
+    """The steps and the summary of one task. `changed` holds the steps that the mailbox does not have yet."""
+
+    def __init__(self, summary: TaskSummary, steps: Iterable[StepRow]) -> None:
+        self.summary = summary
+        self.changed: dict[tuple[int, str], StepRow] = {}
+        self._steps = {(step.version, step.step): step for step in steps}
+
+    def apply(self, entry: Entry) -> None:
+        """Take note of a stored entry that passed the guard; entries of other kinds say nothing."""
+        if entry.kind not in _LISTED:
+            return
+        record = decode_record(entry.kind, entry.payload)
+        match record:
+            case CallIntent():
+                step = self._step(record.version, record.step)
+                if not step.done and record.attempt not in step.open:
+                    self._put(step, replace(step, open=(*step.open, record.attempt)))
+            case CallOutcome():
+                step = self._step(record.version, record.step)
+                open_attempts = tuple(attempt for attempt in step.open if attempt != record.attempt)
+                self._put(step, replace(step, open=open_attempts, done=step.done or record.ok))
+            case Plan():
+                step = self._step(record.version, record.step)
+                self._put(step, replace(step, planned=True, tool=record.tool, requires=record.requires))
+            case VersionDecision():
+                self.summary = replace(self.summary, version=max(self.summary.version, record.version))
+            case Completion():
+                self.summary = replace(self.summary, completed=True)
+            case _:
+                pass
+
+    def _step(self, version: int, step: str) -> StepRow:
+        return self._steps.get((version, step)) or StepRow(version, step)
+
+    def _put(self, before: StepRow, after: StepRow) -> None:
+        self._steps[after.version, after.step] = self.changed[after.version, after.step] = after
+        self.summary = replace(
+            self.summary,
+            calls_done=self.summary.calls_done + after.done - before.done,
+            calls_in_doubt=self.summary.calls_in_doubt + _in_doubt(after) - _in_doubt(before),
+        )
+
+
+def _in_doubt(step: StepRow) -> bool:
+    return bool(step.open) and not step.done

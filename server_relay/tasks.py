@@ -1,0 +1,230 @@
+"""The tasks that a relay holds: loads them, hands them their frames in order, sends what they stored, forgets them."""
+
+from collections import Counter
+from collections.abc import Iterable
+
+from server_relay.admission import Grant
+from server_relay.blobs import declare_absent, take_piece, want_blob
+from server_relay.config import RelaySettings
+from server_relay.effects import BlobRead, LoadTask, LookedUp, RelayRead, TailRead, TaskLoaded
+from server_relay.fanout import catch_up, deliver
+from server_relay.hello import places_wanted, say_hello
+from server_relay.intake import Intake
+from server_relay.sessions import CLOSE_POLICY, Session, Turn
+from server_relay.snapshots import ask_for_snapshots, confirm_snapshot, offer_snapshot
+from server_relay.streams import Job, TaskLog
+from sync_core.errors import ProtocolError, SegueError, ValueRefused
+from sync_core.ids import Entropy, check_task
+from sync_core.wire import (
+    BlobAbsent,
+    BlobPiece,
+    BlobWanted,
+    DigestAt,
+    Hello,
+    Push,
+    Refusal,
+    Refused,
+    SnapshotConfirmed,
+    SnapshotOffer,
+    Unfollow,
+)
+
+__all__ = ["TaskFrame", "Tasks", "refuse"]
+
+TaskFrame = Hello | Unfollow | Push | BlobPiece | BlobWanted | BlobAbsent | DigestAt | SnapshotOffer | SnapshotConfirmed
+Key = tuple[str, str]
+
+_NO_READS: tuple[RelayRead, ...] = ()
+
+
+def refuse(turn: Turn, session: Session, code: str, error: SegueError, final: bool = False) -> None:
+    """End a session with the reason."""
+    turn.reply(session, Refused(code, error.sentence, error.hint, final))
+    turn.close(session, CLOSE_POLICY, code)
+
+
+class Tasks:
+    """All tasks in memory, by (subject, task). `counts` are of everything since the start."""
+
+    def __init__(self, settings: RelaySettings, entropy: Entropy, counts: Counter[str]) -> None:
+        self._settings = settings
+        self._entropy = entropy
+        self._counts = counts
+        self._logs: dict[Key, TaskLog] = {}
+
+    def __len__(self) -> int:
+        return len(self._logs)
+
+    # --- frames in, answers in ---------------------------------------------------------------------------------------
+
+    def submit(self, turn: Turn, session: Session, subject: str, task: str, frame: TaskFrame) -> None:
+        """Put a frame in its task's line, and go on with the line if it does not wait for a read.
+
+        Raises `ValueRefused` for a malformed task key.
+        """
+        log = self._logs.get((subject, task))
+        if log is None:
+            check_task(task)
+            if isinstance(frame, Unfollow):
+                return
+            log = self._logs[subject, task] = TaskLog(subject, task, turn.now_ms)
+            turn.reads += log.await_reads((LoadTask(subject, task),))
+        log.used_ms = turn.now_ms
+        log.waiting.append(Job(session, frame))
+        self._go_on(turn, log)
+
+    def answer(self, turn: Turn, answer: TaskLoaded | LookedUp | BlobRead) -> None:
+        """Take what was read for the first frame in a task's line."""
+        key = (answer.image.subject, answer.image.task) if isinstance(answer, TaskLoaded) else _key(answer)
+        log = self._logs.get(key)
+        if log is None:
+            return
+        known = log.waiting[0].known
+        match answer:
+            case TaskLoaded():
+                log.load(answer.image)
+            case BlobRead():
+                known.blobs[answer.sha256] = answer.data
+            case LookedUp():
+                known.take(answer)
+        log.awaited -= 1
+        self._go_on(turn, log)
+
+    def tail(self, turn: Turn, session: Session, tail: TailRead) -> None:
+        """Send a portion of a task's tail to the session that it was read for, if that still wants it."""
+        reading, session.reading = session.reading, None
+        turn.pump[session.conn] = session
+        follow = session.follows.get(tail.task)
+        log = self._logs.get((tail.subject, tail.task))
+        if log is not None and follow is not None and follow is reading and not follow.waits:
+            catch_up(turn, log, session, follow, tail)
+
+    def _go_on(self, turn: Turn, log: TaskLog) -> None:
+        while log.waiting and not log.awaited:
+            job = log.waiting[0]
+            session = job.session
+            reads = _NO_READS
+            wanted = not session.gone or isinstance(job.frame, Push)
+            if wanted and not session.closed and session.grant is not None:
+                try:
+                    reads = self._process(turn, log, job, session.grant)
+                except (ProtocolError, ValueRefused) as error:
+                    refuse(turn, session, error.code, error)
+            if reads:
+                turn.reads += log.await_reads(reads)
+            else:
+                log.waiting.popleft()
+
+    # --- one frame ---------------------------------------------------------------------------------------------------
+
+    def _process(self, turn: Turn, log: TaskLog, job: Job, grant: Grant) -> tuple[RelayRead, ...]:
+        """Handle the first frame in line; returns reads if it must wait for them and be handled again."""
+        session, frame = job.session, job.frame
+        match frame:
+            case Push():
+                return self._push(turn, log, job, frame, grant)
+            case Hello():
+                return self._hello(turn, log, job, frame)
+            case Unfollow():
+                session.follows.pop(log.task, None)
+                log.followers.pop(session.conn, None)
+            case BlobWanted():
+                want_blob(turn, log, session, frame)
+            case DigestAt():
+                self._pass_on(turn, log, frame, grant, session)
+            case BlobPiece() | BlobAbsent() | SnapshotOffer() | SnapshotConfirmed() if not grant.role.may_write:
+                self._counts["refused_role"] += 1
+                refuse(turn, session, "role", ProtocolError("This device may read only."))
+            case BlobPiece():
+                return take_piece(turn, log, session, frame, job.known)
+            case BlobAbsent():
+                declare_absent(turn, log, frame)
+            case SnapshotOffer():
+                offer_snapshot(turn, log, session, frame)
+            case SnapshotConfirmed():
+                confirm_snapshot(turn, log, session, frame, self._settings)
+            case _:
+                raise ProtocolError("The frame is not one of a task.")
+        return _NO_READS
+
+    def _push(self, turn: Turn, log: TaskLog, job: Job, push: Push, grant: Grant) -> tuple[RelayRead, ...]:
+        session = job.session
+        intake = Intake(log, session, grant, job.known, self._entropy)
+        intake.take(push)
+        turn.writes += intake.writes
+        follow = session.follows.get(log.task)
+        if follow is not None and not push.recovered:
+            for stored in intake.stored:
+                follow.own[stored.name, stored.writer] = stored.writer_seq
+        if intake.stored:
+            self._counts["entries_stored"] += len(intake.stored)
+            turn.dirty[log.key] = log
+        for answer in intake.answers:
+            turn.reply(session, answer)
+            if isinstance(answer, Refusal):
+                self._counts[f"refused_{answer.code.value}"] += 1
+        if intake.rest:
+            job.frame = Push(push.task, intake.rest, push.recovered)
+            return intake.wanted()
+        return _NO_READS
+
+    def _hello(self, turn: Turn, log: TaskLog, job: Job, hello: Hello) -> tuple[RelayRead, ...]:
+        session = job.session
+        positions = {position.name: position for position in hello.streams}
+        reads = places_wanted(log, positions, job.known)
+        if not reads:
+            if log.task not in session.follows and len(session.follows) >= self._settings.follows_max:
+                raise ProtocolError(f"One connection follows at most {self._settings.follows_max} tasks.")
+            say_hello(turn, log, session, positions, job.known, self._entropy)
+        return reads
+
+    def _pass_on(self, turn: Turn, log: TaskLog, digest: DigestAt, grant: Grant, session: Session) -> None:
+        """Pass a digest to the other followers; one of another epoch, or from a reader, is dropped."""
+        stream = log.streams.get(log.names[digest.stream])
+        if stream is None or digest.epoch != stream.epoch or not grant.role.may_write:
+            return
+        passed = DigestAt(digest.stream, digest.epoch, digest.relay_seq, digest.digest, grant.device)
+        for other, _ in log.followers.values():
+            if other is not session and other.has_room(len(digest.digest) + len(digest.stream)):
+                turn.reply(other, passed)
+
+    # --- the end of a turn -------------------------------------------------------------------------------------------
+
+    def flush(self, turn: Turn) -> None:
+        """Write and send what was stored in this turn."""
+        for log in turn.dirty.values():
+            deliver(turn, log)
+            turn.writes.append(log.take_fresh(turn.now_ms))
+            ask_for_snapshots(turn, log, self._settings)
+
+    def leave(self, session: Session) -> None:
+        """Forget a connection's follows."""
+        if session.grant is not None:
+            for task in session.follows:
+                log = self._logs.get((session.grant.subject, task))
+                if log is not None:
+                    log.followers.pop(session.conn, None)
+
+    def forget_idle(self, now_ms: int) -> None:
+        """Forget tasks that nobody follows and nobody used for a while."""
+        idle = [
+            key
+            for key, log in self._logs.items()
+            if not log.followers and not log.waiting and now_ms - log.used_ms >= self._settings.idle_task_ms
+        ]
+        for key in idle:
+            del self._logs[key]
+
+    def drop(self, keys: Iterable[Key]) -> list[Session]:
+        """Forget tasks whose commit failed; returns the sessions that follow them or have a frame in their line."""
+        sessions: list[Session] = []
+        for key in keys:
+            log = self._logs.pop(key, None)
+            if log is not None:
+                sessions += [session for session, _ in log.followers.values()]
+                sessions += [job.session for job in log.waiting]
+        return sessions
+
+
+def _key(answer: LookedUp | BlobRead) -> Key:
+    return answer.subject, answer.task
