@@ -210,7 +210,10 @@ class Replica:
         elif isinstance(frame, Listing):
             self._desk.on_listing(frame)
         else:
-            self._on_task_frame(event)
+            try:
+                self._on_task_frame(event)
+            except SegueError as error:
+                self._core.emit(e.HangUp(error.sentence, final=False))
 
     def _on_welcome(self, frame: Welcome) -> None:
         session = self._core.session

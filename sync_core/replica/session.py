@@ -71,8 +71,10 @@ class Session:
         state = TRANSITIONS.get((self.state, event))
         if state is None:
             raise ProtocolError(f"A session that is {self.state.value} cannot take «{event.value}».")
+        if not (event is SessionEvent.LINK_DOWN and self.state is state):
+            # A link that ends because of a refusal does not hide why it was refused.
+            self.reason = reason
         self.state = state
-        self.reason = reason
         self.logged_in = state in (LinkState.SYNCING, LinkState.LIVE)
 
     @property
