@@ -1,1 +1,172 @@
-"""Segue: carries an AI agent's half-finished task from one device to the next."""
+"""Segue: carries an AI agent's half-finished task from one device to the next.
+
+What a program uses is here; `sync_core.testing` helps to test tools of your own. Names are imported when they are first
+used: the relay shares this package's plain values and must not load the engine.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sync_core.document.calls import Attempt, CallState, PlannedCall
+    from sync_core.document.notes import MergedNote, Note
+    from sync_core.document.slots import Candidate, CandidateStatus, Slot, SlotDefinition, SlotState
+    from sync_core.document.view import TaskView
+    from sync_core.endpoint.brief import Brief
+    from sync_core.endpoint.changes import Changes
+    from sync_core.endpoint.endpoint import Endpoint, EndpointStats
+    from sync_core.endpoint.history import Message
+    from sync_core.endpoint.link import Backoff
+    from sync_core.endpoint.listing import TaskInfo
+    from sync_core.endpoint.recorded import RecordedCall
+    from sync_core.endpoint.task import Task
+    from sync_core.endpoint.tools import Tool, effect_from_mcp, tool
+    from sync_core.entry import Effect
+    from sync_core.errors import (
+        AccessFixed,
+        BaseUnknown,
+        Closed,
+        Diverged,
+        EntryRefused,
+        InDoubt,
+        KeyReused,
+        NeedsApproval,
+        NeedsAuthority,
+        NeedsCapability,
+        NotSyncedYet,
+        PreconditionFailed,
+        ProtocolError,
+        ReadOnly,
+        Refused,
+        ResultUnavailable,
+        SegueError,
+        StoreDamaged,
+        StoreFull,
+        StoreInUse,
+        StoreUnusable,
+        SyncTimeout,
+        TaskNotFound,
+        TooLarge,
+        UnsentWork,
+        ValueRefused,
+        VersionMismatch,
+        WriterReused,
+    )
+    from sync_core.replica.changes import (
+        CallChanged,
+        Change,
+        Completed,
+        EntryQuarantined,
+        EntrySetAside,
+        HistoryChanged,
+        LinkState,
+        LogChanged,
+        NoteChanged,
+        Resync,
+        SlotChanged,
+        Status,
+        TaskDiverged,
+        VersionChanged,
+    )
+    from sync_core.values import JsonValue
+
+__all__ = [
+    "AccessFixed",
+    "Attempt",
+    "Backoff",
+    "BaseUnknown",
+    "Brief",
+    "CallChanged",
+    "CallState",
+    "Candidate",
+    "CandidateStatus",
+    "Change",
+    "Changes",
+    "Closed",
+    "Completed",
+    "Diverged",
+    "Effect",
+    "Endpoint",
+    "EndpointStats",
+    "EntryQuarantined",
+    "EntryRefused",
+    "EntrySetAside",
+    "HistoryChanged",
+    "InDoubt",
+    "JsonValue",
+    "KeyReused",
+    "LinkState",
+    "LogChanged",
+    "MergedNote",
+    "Message",
+    "NeedsApproval",
+    "NeedsAuthority",
+    "NeedsCapability",
+    "NotSyncedYet",
+    "Note",
+    "NoteChanged",
+    "PlannedCall",
+    "PreconditionFailed",
+    "ProtocolError",
+    "ReadOnly",
+    "RecordedCall",
+    "Refused",
+    "ResultUnavailable",
+    "Resync",
+    "SegueError",
+    "Slot",
+    "SlotChanged",
+    "SlotDefinition",
+    "SlotState",
+    "Status",
+    "StoreDamaged",
+    "StoreFull",
+    "StoreInUse",
+    "StoreUnusable",
+    "SyncTimeout",
+    "Task",
+    "TaskDiverged",
+    "TaskInfo",
+    "TaskNotFound",
+    "TaskView",
+    "TooLarge",
+    "Tool",
+    "UnsentWork",
+    "ValueRefused",
+    "VersionChanged",
+    "VersionMismatch",
+    "WriterReused",
+    "effect_from_mcp",
+    "tool",
+]
+
+_HOMES = (
+    "sync_core.errors",
+    "sync_core.entry",
+    "sync_core.values",
+    "sync_core.document.calls",
+    "sync_core.document.notes",
+    "sync_core.document.slots",
+    "sync_core.document.view",
+    "sync_core.endpoint.brief",
+    "sync_core.endpoint.changes",
+    "sync_core.endpoint.endpoint",
+    "sync_core.endpoint.history",
+    "sync_core.endpoint.link",
+    "sync_core.endpoint.listing",
+    "sync_core.endpoint.recorded",
+    "sync_core.endpoint.task",
+    "sync_core.endpoint.tools",
+    "sync_core.replica.changes",
+)
+
+
+def __getattr__(name: str) -> object:
+    if name in __all__:
+        for home in _HOMES:
+            module = import_module(home)
+            if name in module.__all__:
+                value: object = getattr(module, name)
+                globals()[name] = value
+                return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

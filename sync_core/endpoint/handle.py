@@ -6,7 +6,7 @@ from typing import TypeVar
 from sync_core.document.view import TaskView
 from sync_core.endpoint.changes import Changes
 from sync_core.endpoint.runner import Runner
-from sync_core.errors import Closed, ReadOnly
+from sync_core.errors import Closed, ReadOnly, SegueError
 from sync_core.replica.commands import Command
 
 __all__ = ["Execution", "Handle", "OpenedTask"]
@@ -27,13 +27,26 @@ class Execution:
 class OpenedTask:
     """A task that has at least one handle here; it goes with the last one."""
 
-    def __init__(self, key: str) -> None:
+    def __init__(self, key: str, refusal: SegueError | None) -> None:
         self.key = key
         self.handles = 0
         self.view: TaskView | None = None
         self.watchers: set[Changes] = set()
         self.executions: dict[tuple[int, str], Execution] = {}
         self.answering = asyncio.Lock()
+        self._refusal = refusal
+
+    def watch(self, changes: Changes) -> None:
+        """Tell a watcher what changes from now on; after a final refusal it is told that."""
+        self.watchers.add(changes)
+        if self._refusal is not None:
+            changes.end(self._refusal)
+
+    def refuse(self, refusal: SegueError) -> None:
+        """Tell every watcher that the relay refused this endpoint for good."""
+        self._refusal = refusal
+        for changes in self.watchers:
+            changes.end(refusal)
 
 
 class Handle:

@@ -17,7 +17,7 @@ import msgspec
 from sync_core.context.store import Store
 from sync_core.document.view import TaskView
 from sync_core.endpoint.transport import Outbox
-from sync_core.errors import Closed, SegueError
+from sync_core.errors import Closed, ProtocolError, SegueError, ValueRefused
 from sync_core.replica.changes import Change, Status
 from sync_core.replica.commands import Cancel, CloseTask, Command
 from sync_core.replica.effects import (
@@ -198,8 +198,7 @@ class Runner:
             item = self._queue.popleft()
             if isinstance(item, Received):
                 received_bytes += item.size_bytes
-                for frame in item.frames:
-                    await self._handle(FrameReceived(frame))
+                await self._take_frames(item.frames)
             elif isinstance(item, StoreRead):
                 await self._serve(item)
             elif isinstance(item, (Connected, LinkDown)):
@@ -212,6 +211,17 @@ class Runner:
             if not self._room.done():
                 self._room.set_result(None)
             self._room = None
+
+    async def _take_frames(self, frames: tuple[RelayFrame, ...]) -> None:
+        """Handle what the relay sent; a frame that is out of turn or malformed inside costs the connection."""
+        for frame in frames:
+            if self._outbox is None:
+                return
+            try:
+                await self._handle(FrameReceived(frame))
+            except (ProtocolError, ValueRefused) as error:
+                self._outbox.hang_up(error.sentence, False)
+                return
 
     async def _handle(self, event: Event | Command) -> None:
         """Let the Replica handle one event; what it asks of the store is read and handed over before any other."""

@@ -213,6 +213,13 @@ def _builtins(value: object) -> object:
     return msgspec.to_builtins(value, builtin_types=(Decimal,), str_keys=True, order="deterministic")
 
 
+def _anything(kind: type) -> dict[str, object]:
+    """The schema of `object`, which takes what JSON can hold; other types are no JSON."""
+    if kind is object:
+        return {"description": "Any JSON value."}
+    raise NotImplementedError(f"{kind.__name__} is no JSON type")
+
+
 def _parameters(tool_name: str, signature: inspect.Signature, hints: Mapping[str, object]) -> type[msgspec.Struct]:
     """A struct with the signature's parameters as fields: it checks, converts, fills in and describes arguments."""
     fields: list[tuple[str, object, object]] = []

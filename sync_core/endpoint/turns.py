@@ -5,13 +5,12 @@ nothing is run: a loop goes on, and the model can correct itself. An error of a 
 try again or to answer it is the program's decision.
 """
 
-import msgspec
-
 from sync_core.document.calls import CallState, PlannedCall
 from sync_core.document.history import HistoryEntry
 from sync_core.endpoint.calls import CallPath
 from sync_core.endpoint.handle import Handle
 from sync_core.endpoint.history import History, Message
+from sync_core.endpoint.readable import readable
 from sync_core.endpoint.tools import BoundArguments, Tool
 from sync_core.errors import NeedsCapability, ValueRefused
 from sync_core.values import parse
@@ -19,7 +18,6 @@ from sync_core.values import parse
 __all__ = ["Turns"]
 
 _WAITING = (CallState.PLANNED, CallState.FAILED, CallState.IN_DOUBT)
-_readable = msgspec.json.Encoder(decimal_format="number", order="sorted")
 
 
 class Turns:
@@ -84,8 +82,9 @@ class Turns:
         bound = _bound(tool, pending)
         if isinstance(bound, str):
             return bound
-        value = parse(await self._calls.text(self._handle, pending.step, tool, bound))
-        return value if isinstance(value, str) else _readable.encode(value).decode()
+        text = await self._calls.text(self._handle, pending.step, tool, bound)
+        value = parse(text)
+        return value if isinstance(value, str) else readable(text)
 
     def _check_own_turn(self, pending: PlannedCall) -> None:
         """A tool that this endpoint does not know may be known where the turn, or the plan, was made."""

@@ -1,0 +1,327 @@
+"""The endpoint: a program's place among the devices of one subject. `Endpoint.open(…)` is where everything starts."""
+
+import asyncio
+import os
+import random
+from collections.abc import AsyncIterator, Callable, Iterable
+from types import TracebackType
+
+import msgspec
+
+from sync_core.context.sqlite_store import SqliteStore
+from sync_core.context.store import Store
+from sync_core.document.view import TaskView
+from sync_core.endpoint.calls import CallPath
+from sync_core.endpoint.handle import Handle, OpenedTask
+from sync_core.endpoint.link import Backoff, Link, TokenSource
+from sync_core.endpoint.listing import TaskInfo, TaskState, listed_tasks
+from sync_core.endpoint.model_tools import MODEL_TOOL_NAMES
+from sync_core.endpoint.opening import Opening
+from sync_core.endpoint.runner import Runner
+from sync_core.endpoint.task import Access, Task
+from sync_core.endpoint.tools import Tool
+from sync_core.endpoint.transport import Transport, WebsocketTransport
+from sync_core.errors import Refused, SyncTimeout, ValueRefused
+from sync_core.ids import check_name, check_task
+from sync_core.replica.changes import Change, LinkState, Status
+from sync_core.replica.commands import AwaitSynced, CloseTask, CompactTask, EvictTask, OpenTask, QueryTasks
+from sync_core.replica.core import ReplicaSettings
+from sync_core.replica.replica import Replica
+from sync_core.replica.writes import StoreStats, TaskImage
+from sync_core.values import JsonValue
+from sync_core.wire import Listing
+
+__all__ = ["Endpoint", "EndpointStats"]
+
+
+class EndpointStats(msgspec.Struct, frozen=True):
+    """Sizes: of the store, and of what is open in memory (`handles` over `open_tasks` tasks, `documents` loaded)."""
+
+    store: StoreStats
+    open_tasks: int
+    handles: int
+    documents: int
+
+
+class Endpoint:
+    """One opening of a device's store for one subject, with or without a link to a relay."""
+
+    def __init__(
+        self,
+        subject: str,
+        device: str,
+        store: Store,
+        replica: Replica,
+        tools: dict[str, Tool[..., object]],
+        capabilities: frozenset[str],
+        has_relay: bool,
+    ) -> None:
+        self._subject = subject
+        self._device = device
+        self._store = store
+        self._replica = replica
+        self._tools = tools
+        self._status = replica.status
+        self._has_relay = has_relay
+        self._opened: dict[str, OpenedTask] = {}
+        self._handles: dict[Handle, Task] = {}
+        self._calls = CallPath(capabilities, self._crash)
+        self._runner = Runner(replica, store, self)
+        self._link: Link | None = None
+        self._closed = False
+
+    @staticmethod
+    def open(
+        path: str | os.PathLike[str],
+        *,
+        subject: str,
+        device: str,
+        relay: str | None = None,
+        token: TokenSource = "",
+        tools: Iterable[Tool[..., object]] = (),
+        capabilities: Iterable[str] = (),
+        store_bytes_max: int | None = None,
+        open_timeout_s: float = 5.0,
+        backoff: Backoff | None = None,
+        transport: Transport | None = None,
+        chance: Callable[[], float] = random.random,
+    ) -> "Opening[Endpoint]":
+        """Open the store at `path` and, with a `relay` address (ws://… or wss://…), keep a link to it.
+
+        `subject` and `device` are names; `token` is the relay's credential, or a function (also `async`) asked anew at
+        each attempt. `tools` can be called by name, `capabilities` are what this device has. `store_bytes_max` bounds
+        the file, bytes; `open_timeout_s` is how long opening a task waits for a link. `backoff`, `transport` and
+        `chance` replace the pauses between attempts, the network and the random source that spreads the pauses.
+
+        Awaitable, and an async context manager. Raises `ValueRefused`, `StoreInUse`, `StoreDamaged`, `StoreUnusable`.
+        """
+
+        async def open_it() -> Endpoint:
+            check_name(subject, "subject")
+            check_name(device, "device")
+            owned = frozenset(check_name(capability, "capability") for capability in capabilities)
+            named = _by_name(tools)
+            store = await SqliteStore.open(path, subject=subject, store_bytes_max=store_bytes_max)
+            try:
+                settings = ReplicaSettings(has_relay=relay is not None, open_timeout_ms=int(open_timeout_s * 1000))
+                replica = Replica(subject, device, os.urandom, await store.followed_tasks(), settings)
+            except BaseException:
+                await store.close()
+                raise
+            endpoint = Endpoint(subject, device, store, replica, named, owned, relay is not None)
+            if relay is not None:
+                network = transport or WebsocketTransport()
+                endpoint._link = Link(endpoint._runner, network, relay, token, backoff or Backoff(), chance)
+            return endpoint
+
+        return Opening(open_it)
+
+    # --- what it is ---------------------------------------------------------------------------------------------------
+
+    @property
+    def subject(self) -> str:
+        """The business subject."""
+        return self._subject
+
+    @property
+    def device(self) -> str:
+        """This device's name."""
+        return self._device
+
+    @property
+    def status(self) -> Status:
+        """Where the link stands and why, and how many entries wait, were set aside or quarantined."""
+        return self._status
+
+    def tools(self) -> list[dict[str, JsonValue]]:
+        """Return the descriptions (OpenAI function format) of the tools whose needs this endpoint has."""
+        return [tool.schema for tool in self._tools.values() if self._calls.can_run(tool.requires)]
+
+    async def stats(self) -> EndpointStats:
+        """Return sizes of the store and of what is open."""
+        store = await self._runner.read(lambda store: store.stats(), StoreStats)
+        handles = sum(opened.handles for opened in self._opened.values())
+        return EndpointStats(store, len(self._opened), handles, self._replica.loaded)
+
+    # --- tasks --------------------------------------------------------------------------------------------------------
+
+    def task(
+        self, key: str, *, create: bool = False, version: int | None = None, access: Access = "write"
+    ) -> Opening[Task]:
+        """Open a task by its business key; awaitable, and an async context manager that closes the handle.
+
+        Waits until all that the relay holds of it is merged here; without a link it opens what this device has, or,
+        with `create`, starts it. `version` above the known one decides that version. `access` is `read` or `write`.
+        Raises `TaskNotFound`, `NotSyncedYet`, `VersionMismatch`, `ReadOnly`, `ValueRefused`.
+        """
+
+        async def open_it() -> Task:
+            check_task(key)
+            if access not in ("read", "write"):
+                raise ValueRefused("Access is read or write.")
+            view, opened = await self._open_view(key, create=create, version=version, write=access == "write")
+            handle = Handle(self._runner, opened, view.version if version is None else version, access == "write")
+            task = Task(handle, self._device, self._calls, self._tools, self._release)
+            self._handles[handle] = task
+            return task
+
+        return Opening(open_it)
+
+    async def _open_view(
+        self, key: str, *, create: bool, version: int | None, write: bool
+    ) -> tuple[TaskView, OpenedTask]:
+        opened = self._opened.get(key)
+        if opened is None:
+            opened = self._opened[key] = OpenedTask(key, _refusal(self._status))
+        opened.handles += 1
+        try:
+            command = OpenTask(self._runner.ref(), key, create, version, write)
+            return await self._runner.ask(command, TaskView), opened
+        except BaseException:
+            self._forget(opened)
+            raise
+
+    async def tasks(
+        self, *, state: TaskState | None = None, prefix: str = "", waiting_for: str | None = None
+    ) -> AsyncIterator[TaskInfo]:
+        """Iterate over the subject's tasks by key, also those that this device never opened.
+
+        `state` keeps `open` or `completed` ones, `waiting_for` those with a planned step that needs this capability.
+        Without a link only the tasks of this device are told.
+        """
+
+        async def page(after: str) -> Listing | None:
+            reply = await self._runner.ask(QueryTasks(self._runner.ref(), prefix, after), object)
+            return reply if isinstance(reply, Listing) else None
+
+        async def look(key: str) -> TaskView:
+            view, opened = await self._open_view(key, create=False, version=None, write=False)
+            await self._give_back(opened)
+            return view
+
+        local: tuple[str, ...] = await self._runner.read(lambda store: store.known_tasks(prefix), tuple)
+        async for info in listed_tasks(local, page, look):
+            if state in (None, info.state) and (waiting_for is None or info.waits_for(waiting_for)):
+                yield info
+
+    async def evict(self, key: str) -> None:
+        """Forget a task on this device alone; raises `UnsentWork` while the relay has not stored all of it."""
+        await self._runner.tell(EvictTask(self._runner.ref(), check_task(key)))
+
+    async def compact(self, key: str) -> None:
+        """Merge what is stored of a task into one row, after checking that the content is equal."""
+        await self._runner.tell(CompactTask(self._runner.ref(), check_task(key)))
+
+    async def image(self, key: str) -> TaskImage:
+        """Return all that the store keeps of a task, for audit and tests."""
+        return await self._runner.read(lambda store: store.load_task(check_task(key)), TaskImage)
+
+    async def synced(self, *, timeout_s: float | None = None) -> None:
+        """Wait until all that was written here before the call is stored at the relay, and all it held is merged here.
+
+        Raises `SyncTimeout` after `timeout_s` seconds (None waits for ever), and at once if no relay is configured;
+        `Refused` if the relay refused this endpoint for good.
+        """
+        if not self._has_relay:
+            raise SyncTimeout("This endpoint has no relay, so nothing can be synced.", hint="Open it with relay=….")
+        try:
+            await asyncio.wait_for(self._runner.tell(AwaitSynced(self._runner.ref())), timeout_s)
+        except TimeoutError:
+            status = self._status
+            why = f"; the link is {status.link.value}" + (f" ({status.reason})" if status.reason else "")
+            raise SyncTimeout(f"Not everything was synced within {timeout_s} s{why}.") from None
+
+    # --- what the runner tells ----------------------------------------------------------------------------------------
+
+    def announced(self, view: TaskView, changes: tuple[Change, ...]) -> None:
+        """Take a task's new durable view and tell its watchers."""
+        opened = self._opened.get(view.task)
+        if opened is not None:
+            opened.view = view
+            for watcher in opened.watchers:
+                watcher.put(changes)
+
+    def status_is(self, status: Status) -> None:
+        """Take the new status; a final refusal ends every watch."""
+        self._status = status
+        refusal = _refusal(status)
+        if refusal is not None:
+            for opened in self._opened.values():
+                opened.refuse(refusal)
+
+    # --- the end ------------------------------------------------------------------------------------------------------
+
+    async def _release(self, handle: Handle) -> None:
+        if self._handles.pop(handle, None) is not None:
+            await self._give_back(handle.opened)
+
+    async def _give_back(self, opened: OpenedTask) -> None:
+        self._forget(opened)
+        if not self._closed:
+            await self._runner.tell(CloseTask(self._runner.ref(), opened.key))
+
+    def _forget(self, opened: OpenedTask) -> None:
+        opened.handles -= 1
+        if opened.handles == 0 and self._opened.get(opened.key) is opened:
+            del self._opened[opened.key]
+
+    async def aclose(self) -> None:
+        """Close every handle, the link and the store; idempotent. Running calls are cancelled and recorded so."""
+        if self._closed:
+            return
+        await self._cancel_calls()
+        self._closed = True
+        for task in list(self._handles.values()):
+            await task.aclose()
+        try:
+            if self._link is not None:
+                await self._link.close()
+            await self._runner.close()
+        finally:
+            await self._store.close()
+
+    async def _crash(self) -> None:
+        """Drop everything as a crash would: what is not durable is gone, nobody is told, the store's lock is free."""
+        self._closed = True
+        await self._runner.abort()
+        if self._link is not None:
+            await self._link.close()
+        await self._store.close()
+        await self._cancel_calls()
+        for task in list(self._handles.values()):
+            await task.aclose()
+
+    async def _cancel_calls(self) -> None:
+        running = [execution.task for opened in self._opened.values() for execution in opened.executions.values()]
+        others = [call for call in running if call is not asyncio.current_task()]
+        for call in others:
+            call.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+
+    async def __aenter__(self) -> "Endpoint":
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    def __repr__(self) -> str:
+        return f"Endpoint({self._subject!r}, device={self._device!r}, link={self._status.link.value})"
+
+
+def _by_name(tools: Iterable[Tool[..., object]]) -> dict[str, Tool[..., object]]:
+    named: dict[str, Tool[..., object]] = {}
+    for tool in tools:
+        if not isinstance(tool, Tool):
+            raise ValueRefused("What is given in tools= is not a tool.", hint="Decorate the function with @tool.")
+        if tool.name in named or tool.name in MODEL_TOOL_NAMES:
+            raise ValueRefused(f"The tool name {tool.name} is taken.", hint="Give another one with @tool(name=…).")
+        named[tool.name] = tool
+    return named
+
+
+def _refusal(status: Status) -> Refused | None:
+    if status.link is not LinkState.REFUSED:
+        return None
+    return Refused(f"The relay refused this device: {status.reason}.", hint="Renew the token, then open it again.")

@@ -1,0 +1,183 @@
+"""A task's handle: everything a program does with one task.
+
+Reads are immediate, from the last durable view. Every awaited write has been committed to this device's store when it
+returns. Access and business version were fixed when the handle was opened.
+"""
+
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Literal, ParamSpec, TypeVar
+
+from sync_core.document.calls import CallState, PlannedCall
+from sync_core.document.view import TaskView
+from sync_core.endpoint.brief import Brief, BriefView, tell
+from sync_core.endpoint.calls import CallPath
+from sync_core.endpoint.changes import Changes
+from sync_core.endpoint.handle import Handle
+from sync_core.endpoint.history import History, Message
+from sync_core.endpoint.model_tools import model_tools
+from sync_core.endpoint.notes import Notes
+from sync_core.endpoint.recorded import RecordedCall, RecordedCalls
+from sync_core.endpoint.slots import Slots
+from sync_core.endpoint.tools import Tool
+from sync_core.endpoint.turns import Turns
+from sync_core.errors import AccessFixed
+from sync_core.ids import check_step
+from sync_core.replica.commands import PlanCall
+from sync_core.values import JsonValue, canonical
+
+__all__ = ["Access", "Task"]
+
+Access = Literal["read", "write"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Task:
+    """One opening of a task, made by `endpoint.task(key)`; an async context manager that closes it."""
+
+    def __init__(
+        self,
+        handle: Handle,
+        device: str,
+        calls: CallPath,
+        tools: dict[str, Tool[..., object]],
+        release: Callable[[Handle], Awaitable[None]],
+    ) -> None:
+        self._handle = handle
+        self._call_path = calls
+        self._release = release
+        self._tools = tools
+        self._watchers: list[Changes] = []
+        self.slots = Slots(handle)
+        self.notes = Notes(handle)
+        self.history = History(handle)
+        self.calls = RecordedCalls(handle)
+        self._model_tools = model_tools(self.slots, self.notes)
+        self._turns = Turns(handle, device, self.history, calls, tools | self._model_tools)
+
+    # --- what it is ---------------------------------------------------------------------------------------------------
+
+    @property
+    def key(self) -> str:
+        """The business key, the same on every device."""
+        return self._handle.key
+
+    @property
+    def version(self) -> int:
+        """The business version of this handle."""
+        return self._handle.version
+
+    @property
+    def access(self) -> Access:
+        """`read` or `write`, fixed when the handle was opened."""
+        return "write" if self._handle.writable else "read"
+
+    @access.setter
+    def access(self, value: Access) -> None:
+        raise AccessFixed("Access was fixed when this handle was opened.")
+
+    @property
+    def completed(self) -> bool:
+        """Whether the task is finished."""
+        return self.view.completed
+
+    @property
+    def view(self) -> TaskView:
+        """The task as this device durably knows it: an immutable picture. Raises `Closed` on a closed handle."""
+        return self._handle.view
+
+    # --- calls --------------------------------------------------------------------------------------------------------
+
+    async def call(self, step: str, tool: Tool[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Return the step's recorded result, or run the tool, record how it ended and return what was recorded.
+
+        Raises what the tool raised (recorded as failed; the next call of the step is a new attempt), `KeyReused` for
+        other arguments than the recorded ones, `NeedsCapability` (the step is planned for a capable device),
+        `NeedsAuthority` for an IRREVERSIBLE tool, `InDoubt`, `ResultUnavailable`, `VersionMismatch`, `ReadOnly`.
+        """
+        return await self._call_path.call(self._handle, step, tool, tool.bind(args, kwargs))
+
+    async def plan(self, step: str, tool: Tool[..., object] | str, /, **arguments: object) -> None:
+        """Write down a wanted call for a device that can run it; nothing runs. A tool is named or given."""
+        self._handle.check_writable()
+        known = self._tools.get(tool) if isinstance(tool, str) else tool
+        name = str(tool) if known is None else known.name
+        requires = () if known is None else tuple(sorted(known.requires))
+        text = canonical(arguments, "arguments") if known is None else known.bind((), arguments).text
+        handle = self._handle
+        command = PlanCall(handle.ref(), handle.key, handle.version, check_step(step), name, text, requires)
+        await handle.runner.tell(command)
+
+    def in_doubt(self) -> tuple[RecordedCall, ...]:
+        """Return the calls that were started and have no outcome."""
+        return tuple(call for call in self.calls.values() if call.state is CallState.IN_DOUBT)
+
+    async def pending_calls(self) -> tuple[PlannedCall, ...]:
+        """Return what waits to be run: unanswered tool calls of the history in order, then planned steps."""
+        return await self._turns.pending()
+
+    def can_run(self, pending: PlannedCall) -> bool:
+        """Whether this endpoint has the tool of a pending call and the capabilities that it needs."""
+        return self._turns.can_run(pending)
+
+    async def run(self, pending: PlannedCall) -> Message:
+        """Run a pending call and return its role=tool message, which is appended to the history once.
+
+        A recorded step is not run again, an answer in the history is returned as it stands. A model's own mistake (no
+        such tool, arguments that do not fit) is answered with a message that says so. Raises what `call` raises.
+        """
+        return await self._turns.run(pending)
+
+    def model_tools(self) -> list[dict[str, JsonValue]]:
+        """Return descriptions, in the OpenAI function format, of tools for the slots and notes; `run` executes them."""
+        return [made.schema for made in self._model_tools.values()]
+
+    # --- telling and watching -----------------------------------------------------------------------------------------
+
+    def brief(self, *, view: BriefView = "work", max_chars: int | None = None) -> Brief:
+        """Tell the task as text and JSON, at most `max_chars` characters of text unless what is missing needs more.
+
+        A candidate that is shown in full counts as read by this handle. `view="confirm"` tells the slots alone.
+        """
+        brief, tokens = tell(self._handle.view, self._handle.version, view, max_chars)
+        self.slots.note_read(tokens)
+        return brief
+
+    def changes(self) -> Changes:
+        """Watch the task: an async iterator of each merged or local change from now on, once.
+
+        A watcher that is too slow gets `Resync`. It ends when handle or endpoint close, and raises `Refused` once the
+        relay refuses this endpoint's credentials for good.
+        """
+        changes = Changes(self.key)
+        if self._handle.closed:
+            changes.end()
+        else:
+            self._watchers.append(changes)
+            self._handle.opened.watch(changes)
+        return changes
+
+    # --- the end ------------------------------------------------------------------------------------------------------
+
+    async def aclose(self) -> None:
+        """Close this handle; idempotent. The task leaves memory with its last handle."""
+        if self._handle.closed:
+            return
+        self._handle.closed = True
+        for changes in self._watchers:
+            changes.end()
+            self._handle.opened.watchers.discard(changes)
+        await self._release(self._handle)
+
+    async def __aenter__(self) -> "Task":
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    def __repr__(self) -> str:
+        return f"Task({self.key!r}, version={self.version}, access={self.access!r})"
