@@ -172,7 +172,7 @@ def _followed_task(task: str, positions: dict[str, Position], outstanding: dict[
 _KNOWN = """SELECT task FROM followed UNION SELECT task FROM blobs UNION SELECT task FROM pins UNION
     SELECT substr(stream, 1, instr(stream, ':') - 1) FROM (
         SELECT stream FROM positions UNION SELECT stream FROM writers UNION SELECT stream FROM documents UNION
-        SELECT stream FROM set_aside UNION SELECT stream FROM streams)
+        SELECT stream FROM set_aside UNION SELECT stream FROM streams WHERE stream IS NOT NULL)
     ORDER BY 1"""
 # The streams that have entries, found by one look-up each.
 _STREAMS = """WITH RECURSIVE streams(stream) AS (

@@ -1,5 +1,7 @@
 """One stream on the simulator's disk, and what each `Write` does to it: the store's meaning in plain dictionaries."""
 
+import math
+
 import msgspec
 from msgspec.structs import replace
 
@@ -176,11 +178,11 @@ class DiskStream:
 
     def outstanding(self) -> tuple[tuple[int, int], ...]:
         """Own writers of which all that is above the cursor, up to some number, is held: (writer, that number)."""
-        cursor = self.position.cursor if self.position else 0
+        above = self.position.cursor if self.position else math.inf
         highest: dict[int, int] = {}
         for row in sorted(self.rows.values(), key=lambda row: row.entry.writer_seq):
             entry = row.entry
-            if row.own and not (row.code or row.damaged) and (entry.relay_seq is None or entry.relay_seq > cursor):
+            if row.own and not (row.code or row.damaged) and (entry.relay_seq is None or entry.relay_seq > above):
                 known = self.writers.get(entry.writer)
                 last = highest.get(entry.writer, 0 if known is None else known.next_seq - 1)
                 if entry.writer_seq == last + 1:
