@@ -1,0 +1,328 @@
+"""What is watched while a schedule runs: promises that must hold at every moment.
+
+Nothing here asks the Replica or the Relay whether it did well. The truth is the journal, the modelled disks and the
+frames that cross the wire.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from server_relay.records import AppendStored, MailboxWrite
+from sync_core.document.calls import CallBegun, CallRecorded
+from sync_core.document.view import TaskView
+from sync_core.entry import CallIntent, CallOutcome, Entry, EntryKind, decode_record
+from sync_core.ids import stream_id
+from sync_core.replica import effects as fx
+from sync_core.replica.changes import EntryQuarantined, EntrySetAside, TaskDiverged
+from sync_core.replica.commands import AwaitSynced
+from sync_core.replica.writes import CompactStream, DropTask, PutEntry, Write
+from sync_core.wire import Entries, Push, Receipt, decode_relay, join
+from tests.simulation import peek
+from tests.simulation.driver import Violation
+from tests.simulation.journal import CallOp, HistoryOp, NoteOp, Op, SlotOp
+from tests.simulation.losses import mark_lost
+from tests.simulation.verdict import final_checks, rebuilt_view
+
+if TYPE_CHECKING:
+    from tests.simulation.device import Device, DeviceEvent
+    from tests.simulation.world import World
+
+__all__ = ["Checks"]
+
+Key = tuple[str, int, int]
+Step = tuple[str, int, str]
+
+
+class Checks:
+    """The watcher of one world. `thorough`: every announced view is compared with one read from the disk."""
+
+    def __init__(self, world: "World", thorough: bool) -> None:
+        self.world = world
+        self.thorough = thorough
+        self._ops: dict[tuple[str, int], Op] = {}
+        self._puts: dict[str, list[bytes]] = {}
+        self._senders: dict[int, Device] = {}
+        self._keys: dict[Step, str] = {}
+        self._barriers: dict[int, tuple[list[Key], dict[str, tuple[bytes, int]], int]] = {}
+        self._destroyed = 0
+
+    # --- commands -----------------------------------------------------------------------------------------------------
+
+    def tagged(self, device: "Device", ref: int, op: Op) -> None:
+        """Remember which op a command carries out."""
+        self._ops[device.label, ref] = op
+
+    def before_event(self, device: "Device", event: "DeviceEvent") -> None:
+        """Note what `synced()` will have to mean."""
+        if isinstance(event, AwaitSynced):
+            world = self.world
+            keys: list[Key] = []
+            heads: dict[str, tuple[bytes, int]] = {}
+            for followed in device.disk.followed_tasks():
+                keys += peek.waiting_of(device.disk, followed.task)
+                if world.relay.mailbox.unsynced == 0:
+                    told = peek.head_of(world.relay.mailbox, world.subject, followed.task)
+                    heads.update({stream_id(followed.task, name): place for name, place in told.items()})
+            self._barriers[event.ref] = (keys, heads, self._destroyed)
+
+    def after_event(self, device: "Device", event: "DeviceEvent", effects: list[fx.Effect]) -> None:
+        """Note which entries carry an op: those that were written in the event that answers it."""
+        refs = [effect.ref for effect in effects if isinstance(effect, fx.Reply)]
+        if not refs:
+            return
+        for ref in refs:
+            op = self._ops.get((device.label, ref))
+            if op is not None:
+                op.keys += [
+                    (entry.stream, entry.writer, entry.writer_seq)
+                    for effect in effects
+                    if isinstance(effect, fx.Written) and isinstance(effect.write, PutEntry) and effect.write.own
+                    for entry in (effect.write.entry,)
+                ]
+
+    def promised(self, device: "Device", op: Op) -> None:
+        """A Reply said that this is durable: its content must have been committed and synced."""
+        if device.disk.unsynced:
+            raise Violation(f"{op.tag} was answered while a commit was not synced")
+        carries = (isinstance(op, NoteOp) and op.added) or isinstance(op, HistoryOp)
+        carries = carries or (isinstance(op, SlotOp) and op.status is not None)
+        carries = carries or (isinstance(op, CallOp) and len(op.result) < 4_000)
+        if carries and not self._was_put(device, op.tag):
+            raise Violation(f"{type(op).__name__} {op.tag} was answered on {device.label}, but no entry holds it")
+
+    def _was_put(self, device: "Device", tag: str) -> bool:
+        needle = tag.encode()
+        return any(needle in payload for payload in reversed(self._puts.get(device.label, [])))
+
+    # --- calls --------------------------------------------------------------------------------------------------------
+
+    def begin_asked(self, device: "Device", task: str, version: int, step: str) -> bool:
+        """Return whether the device's file holds a success of this step at the moment of asking."""
+        for entry in peek.entries_of(device.disk, task):
+            if entry.kind is EntryKind.CALL and b"outcome" in entry.payload:
+                record = decode_record(entry.kind, entry.payload)
+                if isinstance(record, CallOutcome) and record.ok and (record.version, record.step) == (version, step):
+                    return True
+        return False
+
+    def call_begun(self, device: "Device", held: bool, task: str, version: int, step: str, begun: CallBegun) -> None:
+        """The tool may run now: never a finished step, never before the intent is durable, always with one key."""
+        if held:
+            raise Violation(f"step {step} v{version} runs again on {device.label}, whose file holds its success")
+        if not self._was_put(device, begun.attempt):
+            raise Violation(f"attempt {begun.attempt} of {step} may run, but its intent is not on the disk")
+        known = self._keys.setdefault((task, version, step), begun.idempotency_key)
+        if known != begun.idempotency_key:
+            raise Violation(f"step {step} v{version} was given two idempotency keys")
+
+    def call_recorded(self, task: str, version: int, step: str, digest: str, recorded: CallRecorded) -> None:
+        """A recorded result must be one that an execution of exactly this step produced, with these arguments."""
+        shown = recorded.call.shown
+        if shown is None or not shown.ok:
+            raise Violation(f"step {step} v{version} was answered as recorded, without a success")
+        for op in self.world.journal.calls:
+            if op.attempt == shown.attempt:
+                same = (op.task, op.version, op.step, op.digest) == (task, version, step, digest)
+                if same and op.executed and op.ok and shown.result in (None, op.result):
+                    return
+        raise Violation(f"step {step} v{version} was answered with a result that no execution of it produced")
+
+    def blob_fetched(self, result: CallOp | None, data: bytes) -> None:
+        """A large result is what its execution produced."""
+        if result is None or data != result.result.encode():
+            raise Violation("a blob is not the result that was recorded")
+
+    # --- the disk of a device -----------------------------------------------------------------------------------------
+
+    def device_commits(self, device: "Device", writes: Sequence[Write]) -> None:
+        """Before a commit: nothing that the relay does not have may be dropped."""
+        for write in writes:
+            if isinstance(write, DropTask):
+                waiting = peek.waiting_of(device.disk, write.task)
+                if waiting:
+                    raise Violation(f"{device.label} evicts {write.task} with {len(waiting)} entries not at the relay")
+
+    def device_committed(self, device: "Device", writes: Sequence[Write]) -> None:
+        """After a commit: writers are known by their device, outcomes come behind intents, streams keep their order."""
+        arrived: dict[str, list[Entry]] = {}
+        compacted = False
+        for write in writes:
+            if isinstance(write, PutEntry):
+                entry = write.entry
+                if write.own and entry.relay_seq is None:
+                    self._puts.setdefault(device.label, []).append(entry.payload)
+                    self._senders.setdefault(entry.writer, device)
+                elif not write.own and entry.relay_seq is not None:
+                    arrived.setdefault(entry.stream.rpartition(":")[0], []).append(entry)
+            elif isinstance(write, CompactStream):
+                compacted = True
+            elif isinstance(write, DropTask) and self._destroyed:
+                mark_lost(self.world)
+        for task, entries in arrived.items():
+            self._check_intents(device, task, entries)
+            if self.world.faults.plan.weather.in_order and not compacted:
+                self._check_arrival_order(device, task, entries)
+
+    def _check_intents(self, device: "Device", task: str, entries: list[Entry]) -> None:
+        """A receiver never sees an outcome before its intent."""
+        outcomes = [entry for entry in entries if entry.kind is EntryKind.CALL and b"outcome" in entry.payload]
+        if not outcomes:
+            return
+        begun = set()
+        for entry in peek.entries_of(device.disk, task):
+            if entry.kind is EntryKind.CALL:
+                record = decode_record(entry.kind, entry.payload)
+                if isinstance(record, CallIntent):
+                    begun.add(record.attempt)
+        for entry in outcomes:
+            record = decode_record(entry.kind, entry.payload)
+            if isinstance(record, CallOutcome) and record.attempt not in begun and entry.writer in self._senders:
+                raise Violation(f"{device.label} has the outcome of {record.step} without its intent")
+
+    def _check_arrival_order(self, device: "Device", task: str, entries: list[Entry]) -> None:
+        """Across streams: whatever the relay stored before a foreign entry is here too, or is this device's own."""
+        world = self.world
+        log = peek.mailbox_log(world.relay.mailbox, world.subject, task)
+        heads = peek.head_of(world.relay.mailbox, world.subject, task)
+        cursors = {}
+        for name, (epoch, _) in heads.items():
+            known, cursor = peek.cursor_of(device.disk, stream_id(task, name))
+            if known != epoch:
+                return
+            cursors[name] = cursor
+        newest = {(entry.stream, entry.relay_seq) for entry in entries}
+        behind = None
+        for stored in log:
+            stream = stream_id(task, stored.name)
+            if stored.relay_seq > cursors[stored.name]:
+                if peek.row_of(device.disk, stream, stored.writer, stored.writer_seq) is None:
+                    behind = behind or stored
+            elif behind is not None and (stream, stored.relay_seq) in newest:
+                raise Violation(
+                    f"{device.label} merged {stored.name} {stored.relay_seq} before {behind.name} {behind.relay_seq}, "
+                    "which the relay stored earlier"
+                )
+
+    def disk_replaced(self) -> None:
+        """A disk was thrown away: what nobody else holds is lost."""
+        self._destroyed += 1
+        mark_lost(self.world)
+
+    # --- the wire -----------------------------------------------------------------------------------------------------
+
+    def frame_leaves_device(self, device: "Device", frame: object) -> None:
+        """Whatever is pushed stands on the sender's synced disk."""
+        if not isinstance(frame, Push):
+            return
+        for entry in frame.entries:
+            row = peek.row_of(device.disk, entry.stream, entry.writer, entry.writer_seq)
+            if device.disk.unsynced or row is None or row[0].payload != entry.payload:
+                raise Violation(f"{device.label} pushed an entry that its disk does not hold")
+
+    def frames_leave_relay(self, frames: tuple[bytes, ...]) -> None:
+        """Receipts and entries speak of what is on the relay's synced disk."""
+        told = [frame for frame in frames if frame[2:9] in (b"receipt", b"entries")]
+        if not told:
+            return
+        world, mailbox = self.world, self.world.relay.mailbox
+        if mailbox.unsynced:
+            raise Violation("the relay speaks while a commit is not synced")
+        for frame in decode_relay(join(told)):
+            if isinstance(frame, Receipt):
+                for offset, seq in enumerate(range(frame.first_seq, frame.last_seq + 1)):
+                    place = peek.mailbox_place(mailbox, world.subject, frame.stream, frame.writer, seq)
+                    due = frame.first_relay_seq + (0 if frame.covered else offset)
+                    if place != due:
+                        raise Violation(f"a receipt names place {due}, the relay's disk holds {place}")
+            elif isinstance(frame, Entries):
+                for entry in frame.entries:
+                    place = peek.mailbox_place(mailbox, world.subject, frame.stream, entry.writer, entry.writer_seq)
+                    if place != entry.relay_seq:
+                        raise Violation(f"an entry of place {entry.relay_seq} was sent, the disk holds {place}")
+
+    # --- the relay ----------------------------------------------------------------------------------------------------
+
+    def relay_committed(self, writes: Sequence[MailboxWrite]) -> None:
+        """A task's entries reach the relay in the order of local commits, across writers and streams."""
+        if not self.world.faults.plan.weather.in_order:
+            return
+        for write in writes:
+            if isinstance(write, AppendStored):
+                for stored in write.entries:
+                    stream = stream_id(write.task, stored.name)
+                    self._check_sent_order(write.task, stream, stored.writer, stored.writer_seq)
+
+    def _check_sent_order(self, task: str, stream: str, writer: int, writer_seq: int) -> None:
+        sender = self._senders.get(writer)
+        row = None if sender is None else peek.row_of(sender.disk, stream, writer, writer_seq)
+        if sender is None or row is None or not row[1] or row[0].relay_seq is not None or row[3] is not None:
+            return
+        mailbox = self.world.relay.mailbox
+        for name, other, seq in peek.waiting_of(sender.disk, task):
+            earlier = peek.row_of(sender.disk, name, other, seq)
+            if earlier is None or not earlier[1] or earlier[2] >= row[2] or earlier[3] is not None:
+                continue
+            if peek.mailbox_place(mailbox, self.world.subject, name, other, seq) is None:
+                raise Violation(f"the relay stored {stream} {writer_seq} of {sender.label} before an earlier {name}")
+
+    # --- what is told -------------------------------------------------------------------------------------------------
+
+    def announced(self, device: "Device", effect: fx.Announce) -> None:
+        """Honest devices quarantine, set aside and diverge from nothing."""
+        if self.world.faults.plan.hostile:
+            return
+        for change in effect.changes:
+            if isinstance(change, EntryQuarantined | EntrySetAside | TaskDiverged):
+                raise Violation(f"{device.label} announced {type(change).__name__} among honest devices: {change}")
+
+    def views_shown(self, device: "Device", views: dict[str, TaskView]) -> None:
+        """A view never shows what a crash right now would lose: it is the one that the disk gives."""
+        if not self.thorough:
+            return
+        for task, view in views.items():
+            read = rebuilt_view(self.world, device, task)
+            if read != view:
+                raise Violation(f"{device.label} announced a view of {task} that its disk does not give")
+
+    def synced_replied(self, device: "Device", ref: int) -> None:
+        """`synced()` was answered: what was written before is at the relay, what it held then is merged."""
+        keys, heads, destroyed = self._barriers.pop(ref, ([], {}, -1))
+        if destroyed != self._destroyed:
+            return
+        world = self.world
+        for stream, writer, seq in keys:
+            row = peek.row_of(device.disk, stream, writer, seq)
+            if row is not None and peek.mailbox_place(world.relay.mailbox, world.subject, stream, writer, seq) is None:
+                raise Violation(f"synced() was answered on {device.label}, but an earlier entry is not at the relay")
+        followed = {known.task for known in device.disk.followed_tasks()}
+        for stream, (epoch, head) in heads.items():
+            known, cursor = peek.cursor_of(device.disk, stream)
+            if stream.rpartition(":")[0] in followed and known == epoch and cursor < head:
+                raise Violation(f"synced() was answered on {device.label} at {cursor} of {head} in {stream}")
+
+    # --- the end ------------------------------------------------------------------------------------------------------
+
+    def settled(self) -> bool:
+        """Whether nothing moves any more and every followed task stands at the relay's head."""
+        world = self.world
+        if world.network.in_flight or not world.relay.idle or not all(device.idle for device in world.devices):
+            return False
+        return not self.unsettled()
+
+    def unsettled(self) -> str:
+        """Return what has not settled yet, empty if nothing."""
+        world = self.world
+        for device in world.devices:
+            for followed in device.disk.followed_tasks():
+                if followed.waiting:
+                    return f"{device.label} still holds {followed.waiting} entries of {followed.task}"
+                heads = peek.head_of(world.relay.mailbox, world.subject, followed.task)
+                for name, (epoch, head) in heads.items():
+                    place = peek.cursor_of(device.disk, stream_id(followed.task, name))
+                    if place != (epoch, head):
+                        return f"{device.label} stands at {place[1]} of {head} in {followed.task}:{name}"
+        return ""
+
+    def final(self) -> None:
+        """Compare what stands on the disks with the journal."""
+        final_checks(self.world)
