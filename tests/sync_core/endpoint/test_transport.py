@@ -1,0 +1,47 @@
+"""The queue in front of a connection."""
+
+import asyncio
+
+from sync_core.endpoint.transport import Outbox
+from sync_core.limits import FRAME_BYTES_MAX
+from sync_core.wire import ListTasks, Unfollow, decode_client, encode_frame
+
+
+def _never(reason: str, final: bool) -> None:
+    raise AssertionError(f"hung up: {reason}")
+
+
+async def test_frames_of_one_turn_leave_as_one_message_in_order() -> None:
+    outbox = Outbox(_never)
+    frames = [ListTasks(1, "a"), Unfollow("t"), ListTasks(2, "b")]
+    for frame in frames:
+        outbox.put(encode_frame(frame))
+    assert decode_client(await outbox.message()) == frames
+
+
+async def test_a_message_never_exceeds_the_largest_frame() -> None:
+    outbox = Outbox(_never)
+    frame = encode_frame(ListTasks(1, "x" * 100_000))
+    for _ in range(5):
+        outbox.put(frame)
+    sizes = [len(await outbox.message()) for _ in range(3)]
+    assert max(sizes) <= FRAME_BYTES_MAX
+    assert [size // len(frame) for size in sizes] == [2, 2, 1]
+
+
+async def test_taking_a_message_waits_for_a_frame() -> None:
+    outbox = Outbox(_never)
+    taking = asyncio.ensure_future(outbox.message())
+    await asyncio.sleep(0)
+    assert not taking.done()
+    outbox.put(encode_frame(Unfollow("t")))
+    assert decode_client(await taking) == [Unfollow("t")]
+
+
+async def test_past_its_bound_it_hangs_up_once_and_takes_nothing_more() -> None:
+    told: list[tuple[str, bool]] = []
+    outbox = Outbox(lambda reason, final: told.append((reason, final)), bytes_max=10)
+    for frame in (b"12345678", b"123", b"1"):
+        outbox.put(frame)
+    assert told == [("the relay does not read", False)]
+    assert (await outbox.message())[1:] == b"12345678"
