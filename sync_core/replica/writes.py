@@ -39,7 +39,8 @@ class PutEntry(msgspec.Struct, frozen=True):
     """Insert an entry, in local order behind all others of the task. `own`: this device wrote it.
 
     If (stream, writer, writer_seq) is there already with equal content, only its relay_seq and vouched_by are set; with
-    other content it is replaced, keeping its place in local order.
+    other content it is replaced, keeping its place in local order. Either way it keeps its rank, stays own once it was,
+    and counts again if it was quarantined.
     """
 
     entry: Entry
@@ -48,7 +49,7 @@ class PutEntry(msgspec.Struct, frozen=True):
 
 class NumberEntries(msgspec.Struct, frozen=True):
     """Set the relay_seq of a writer's entries first_seq..last_seq to first_relay_seq.. ; with `same_place` to that one
-    place (a recovered snapshot covers them)."""
+    place (a recovered snapshot covers them). What is not there is passed over; ranks stay, to order one place."""
 
     stream: str
     writer: int
@@ -75,7 +76,8 @@ class SetWriter(msgspec.Struct, frozen=True):
 
 
 class SetAside(msgspec.Struct, frozen=True):
-    """Take an own entry out of outbox and document, keep it in the file with the reason."""
+    """Take an own entry out of outbox and document, keep it in the file with the reason. Its name is free again; nothing
+    happens if it is not there."""
 
     stream: str
     writer: int
@@ -94,7 +96,8 @@ class DiscardEntries(msgspec.Struct, frozen=True):
 
 
 class QuarantineEntry(msgspec.Struct, frozen=True):
-    """Keep an entry of the log out of the document; its place counts as consumed. Inserted if it is not there."""
+    """Keep an entry of the log out of the document; its place counts as consumed. Inserted if it is not there, as an
+    entry that is not own."""
 
     entry: Entry
     code: str
@@ -111,9 +114,9 @@ class StartEpoch(msgspec.Struct, frozen=True):
 
 
 class TruncateStream(msgspec.Struct, frozen=True):
-    """Forget what lies above a place: foreign entries above it are deleted, own ones lose their relay_seq; the cursor
-    becomes that place with this chain and the writer table becomes `writers`. A compacted row that covers more, or is
-    damaged, goes too."""
+    """Forget what lies above a place: foreign, quarantined and damaged entries above it are deleted, other own ones lose
+    their relay_seq and rank; the cursor becomes that place with this chain and the writer table becomes `writers`. A
+    compacted row that covers more, or is damaged, goes too."""
 
     stream: str
     after_seq: int
@@ -150,7 +153,9 @@ class SetBlobState(msgspec.Struct, frozen=True):
 
 
 class PinBase(msgspec.Struct, frozen=True):
-    """Keep a document state as base of later merges of a note; at most 100 a note, 7 days of relay time."""
+    """Keep a document state as base of later merges of a note; at most 100 a note (the last pinned stay), 7 days of relay
+    time. `relay_time_ms` is the relay's time as last received; 0 if it is not known yet: such a pin starts to age with
+    the next pin that knows it. Older ones go when something is pinned, never by a clock of this device (rule K)."""
 
     task: str
     note: str
@@ -166,7 +171,7 @@ class FollowTask(msgspec.Struct, frozen=True):
 
 
 class DropTask(msgspec.Struct, frozen=True):
-    """Forget the task: entries, positions, writer tables, blobs, pins, and that it is followed."""
+    """Forget the task: entries, positions, writer tables, blobs, pins, and that it is followed. What was set aside stays."""
 
     task: str
 
@@ -203,11 +208,11 @@ class StreamImage(msgspec.Struct, frozen=True):
     """All that is kept of one stream.
 
     `document`, `covers_seq`, `snapshot_writers` and `snapshot_chain` are of the compacted row (empty, 0, (), 16 zero
-    bytes without one). `entries` holds
-    every entry that counts: numbered ones by relay_seq (equal places by rank, then local order), then ranked ones by
+    bytes without one). `entries` holds every entry that counts: numbered ones by relay_seq (equal places by rank, then local order), then ranked ones by
     rank, then the rest in local order. `ranks` gives the rank of each ranked entry that has no relay_seq yet, by
     (writer, writer_seq). `damaged` are (writer, writer_seq, relay_seq) of rows whose checksum failed; they are not in
-    `entries`. `document_damaged` says that about the compacted row, whose fields are then empty.
+    `entries`, `quarantined`, `ranks` or the task's `unsent`. `document_damaged` says that about the compacted row, whose
+    fields are then empty. Images come in the order of stream ids.
     """
 
     stream: str
@@ -245,7 +250,8 @@ class TaskImage(msgspec.Struct, frozen=True):
 
 class FollowedStream(msgspec.Struct, frozen=True):
     """A followed stream's place, without its content. `own`: (own writer, highest intact writer_seq in this file) of
-    each own writer with an entry above the cursor or without a relay_seq."""
+    each own writer with an entry above the cursor or without a relay_seq. A writer is named only as far as nothing of
+    it is missing from its next number in the writer table on: what the relay leaves out must be here."""
 
     stream: str
     epoch: bytes
