@@ -15,7 +15,10 @@ from sync_core.errors import ProtocolError
 from sync_core.limits import BLOB_BYTES_MAX, BLOB_PIECE_BYTES
 from sync_core.wire import BlobAbsent, BlobMissing, BlobPiece, BlobStored, BlobWanted
 
-__all__ = ["declare_absent", "take_piece", "want_blob"]
+__all__ = ["PIECE_BYTES_MIN", "declare_absent", "take_piece", "want_blob"]
+
+PIECE_BYTES_MIN = 4 * 1024
+"""A smaller piece would let one blob become millions of rows; the last one may be smaller."""
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -28,6 +31,8 @@ def take_piece(turn: Turn, log: TaskLog, session: Session, piece: BlobPiece, kno
     _check(piece.sha256)
     if not 0 <= piece.size_bytes <= BLOB_BYTES_MAX or len(piece.data) > BLOB_PIECE_BYTES:
         raise ProtocolError(f"A blob exceeds {BLOB_BYTES_MAX} bytes, or its piece {BLOB_PIECE_BYTES}.")
+    if 0 < len(piece.data) < PIECE_BYTES_MIN and piece.offset + len(piece.data) < piece.size_bytes:
+        raise ProtocolError(f"A piece that is not the last has at least {PIECE_BYTES_MIN} bytes.")
     row = log.blobs.get(piece.sha256, BlobRow(piece.sha256))
     starts_anew = row.held_bytes == 0 or row.size_bytes == piece.size_bytes
     end = piece.offset + len(piece.data)

@@ -6,9 +6,9 @@ what is stored in a turn goes to it from memory, encoded once for all readers, o
 is *behind*: it is read from the mailbox in portions, whenever its connection's out-queue has room, its session's tasks
 taking turns. A reader whose queue is full simply falls behind; nothing is dropped and nothing is kept for it.
 
-A reader that needs a snapshot (nothing read yet, or less than the tail reaches back) *waits*: Heads names the usable
-snapshot, and nothing of the task is sent before the device has fetched it and says Hello again with the cursor at
-covers_seq. The same holds for all followers when a stream starts a new epoch.
+A reader whose next place lies below `tail_from` needs the snapshot and *waits*: Heads names the usable snapshot, and
+nothing of the task is sent before the device has fetched it and says Hello again with the cursor at covers_seq. The
+same holds for all followers when a stream starts a new epoch, until each says Hello under it.
 """
 
 from collections.abc import Iterable, Sequence

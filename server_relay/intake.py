@@ -8,7 +8,7 @@ be refused for the hole. Numbers are given here, in memory; the caller writes wh
 import msgspec
 
 from server_relay.admission import Grant
-from server_relay.effects import LookUp, ReadBlob, RelayRead
+from server_relay.effects import FoundEntry, LookUp, ReadBlob, RelayRead
 from server_relay.records import Cover, MailboxWrite, StartStream, StoredEntry
 from server_relay.sessions import Session
 from server_relay.streams import EPOCH_BYTES, Known, Run, StreamLog, TaskLog
@@ -131,7 +131,7 @@ class Intake:
             raise _Refuse(RefusalCode.STORE, "The entry's place cannot be found.")
         if found.content_hash and found.content_hash != entry_hash(entry):
             raise _Refuse(RefusalCode.WRITER_REUSED, "The writer's number was used for another entry before.")
-        self._receipt(stream, entry.writer, entry.writer_seq, found.relay_seq)
+        self._receipt(stream, found)
 
     def _next(self, entry: Entry, stream: StreamLog, recovered: bool) -> None:
         if len(entry.payload) > PAYLOAD_BYTES_MAX:
@@ -242,16 +242,15 @@ class Intake:
             Refusal(entry.stream, entry.writer, entry.writer_seq, refusal.code, refusal.sentence, expected)
         )
 
-    def _receipt(self, stream: StreamLog, writer: int, writer_seq: int, relay_seq: int) -> None:
-        """Answer with a place; consecutive places of a writer are one receipt."""
+    def _receipt(self, stream: StreamLog, found: FoundEntry) -> None:
+        """Answer with a place; a writer's consecutive numbers at consecutive places, or all covered by one snapshot,
+        are one receipt."""
+        covered = not found.content_hash
+        number, place = found.writer_seq, found.relay_seq
         last = self.answers[-1] if self.answers else None
-        if (
-            isinstance(last, Receipt)
-            and (last.stream, last.writer, last.last_seq + 1) == (stream.id, writer, writer_seq)
-            and last.first_relay_seq + writer_seq - last.first_seq == relay_seq
-        ):
-            self.answers[-1] = Receipt(
-                stream.id, stream.epoch, writer, last.first_seq, writer_seq, last.first_relay_seq
-            )
-        else:
-            self.answers.append(Receipt(stream.id, stream.epoch, writer, writer_seq, writer_seq, relay_seq))
+        if isinstance(last, Receipt) and (last.stream, last.writer, last.covered) == (stream.id, found.writer, covered):
+            offset = 0 if covered else number - last.first_seq
+            if number == last.last_seq + 1 and place == last.first_relay_seq + offset:
+                self.answers[-1] = msgspec.structs.replace(last, last_seq=number)
+                return
+        self.answers.append(Receipt(stream.id, stream.epoch, found.writer, number, number, place, covered))

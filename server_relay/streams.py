@@ -66,9 +66,7 @@ class StreamLog:
 
     def needs_snapshot(self, cursor: int) -> bool:
         """Whether a reader at this cursor is to fetch the usable snapshot instead of entries."""
-        if self.usable is None or cursor >= self.usable.covers_seq:
-            return False
-        return cursor == 0 or cursor + 1 < self.tail_from
+        return self.usable is not None and cursor + 1 < self.tail_from
 
     def head_for(self, cursor: int) -> StreamHead:
         """Return what Heads says of the stream to a reader at this cursor: the usable snapshot if it needs one, else

@@ -17,6 +17,7 @@ from sync_core.errors import ProtocolError, SegueError, ValueRefused
 from sync_core.ids import Entropy, check_task
 from sync_core.wire import (
     BlobAbsent,
+    BlobMissing,
     BlobPiece,
     BlobWanted,
     DigestAt,
@@ -134,7 +135,8 @@ class Tasks:
                 self._pass_on(turn, log, frame, grant, session)
             case BlobPiece() | BlobAbsent() | SnapshotOffer() | SnapshotConfirmed() if not grant.role.may_write:
                 self._counts["refused_role"] += 1
-                refuse(turn, session, "role", ProtocolError("This device may read only."))
+                if isinstance(frame, BlobPiece):
+                    turn.reply(session, BlobMissing(log.task, frame.sha256))
             case BlobPiece():
                 return take_piece(turn, log, session, frame, job.known)
             case BlobAbsent():
