@@ -76,8 +76,8 @@ class SetWriter(msgspec.Struct, frozen=True):
 
 
 class SetAside(msgspec.Struct, frozen=True):
-    """Take an own entry out of outbox and document, keep it in the file with the reason. Its name is free again; nothing
-    happens if it is not there."""
+    """Take an own entry out of outbox and document, keep it in the file with the reason. Its name is free again;
+    nothing happens if it is not there."""
 
     stream: str
     writer: int
@@ -114,9 +114,9 @@ class StartEpoch(msgspec.Struct, frozen=True):
 
 
 class TruncateStream(msgspec.Struct, frozen=True):
-    """Forget what lies above a place: foreign, quarantined and damaged entries above it are deleted, other own ones lose
-    their relay_seq and rank; the cursor becomes that place with this chain and the writer table becomes `writers`. A
-    compacted row that covers more, or is damaged, goes too."""
+    """Forget what lies above a place: foreign, quarantined and damaged entries above it are deleted, other own ones
+    lose their relay_seq and rank; the cursor becomes that place with this chain and the writer table becomes `writers`.
+    A compacted row that covers more, or is damaged, goes too."""
 
     stream: str
     after_seq: int
@@ -153,9 +153,10 @@ class SetBlobState(msgspec.Struct, frozen=True):
 
 
 class PinBase(msgspec.Struct, frozen=True):
-    """Keep a document state as base of later merges of a note; at most 100 a note (the last pinned stay), 7 days of relay
-    time. `relay_time_ms` is the relay's time as last received; 0 if it is not known yet: such a pin starts to age with
-    the next pin that knows it. Older ones go when something is pinned, never by a clock of this device (rule K)."""
+    """Keep a document state as base of later merges of a note; at most 100 a note (the last pinned stay), 7 days of
+    relay time. `relay_time_ms` is the relay's time as last received; 0 if it is not known yet: such a pin starts to age
+    with the next pin that knows it. Older ones go when something is pinned, never by a clock of this device (rule
+    K)."""
 
     task: str
     note: str
@@ -171,7 +172,8 @@ class FollowTask(msgspec.Struct, frozen=True):
 
 
 class DropTask(msgspec.Struct, frozen=True):
-    """Forget the task: entries, positions, writer tables, blobs, pins, and that it is followed. What was set aside stays."""
+    """Forget the task: entries, positions, writer tables, blobs, pins, and that it is followed. What was set aside
+    stays."""
 
     task: str
 
@@ -208,11 +210,11 @@ class StreamImage(msgspec.Struct, frozen=True):
     """All that is kept of one stream.
 
     `document`, `covers_seq`, `snapshot_writers` and `snapshot_chain` are of the compacted row (empty, 0, (), 16 zero
-    bytes without one). `entries` holds every entry that counts: numbered ones by relay_seq (equal places by rank, then local order), then ranked ones by
-    rank, then the rest in local order. `ranks` gives the rank of each ranked entry that has no relay_seq yet, by
-    (writer, writer_seq). `damaged` are (writer, writer_seq, relay_seq) of rows whose checksum failed; they are not in
-    `entries`, `quarantined`, `ranks` or the task's `unsent`. `document_damaged` says that about the compacted row, whose
-    fields are then empty. Images come in the order of stream ids.
+    bytes without one). `entries` holds every entry that counts: numbered ones by relay_seq (equal places by rank, then
+    local order), then ranked ones by rank, then the rest in local order. `ranks` gives the rank of each ranked entry
+    that has no relay_seq yet, by (writer, writer_seq). `damaged` are (writer, writer_seq, relay_seq) of rows whose
+    checksum failed; they are not in `entries`, `quarantined`, `ranks` or the task's `unsent`. `document_damaged` says
+    that about the compacted row, whose fields are then empty. Images come in the order of stream ids.
     """
 
     stream: str
