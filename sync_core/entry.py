@@ -194,9 +194,10 @@ class HistoryItem(msgspec.Struct, frozen=True, tag="item", omit_defaults=True):
 
 
 class HistoryPop(msgspec.Struct, frozen=True, tag="pop", omit_defaults=True):
-    """Removes one item; two pops of one item remove one."""
+    """Removes one item; two pops of one item remove one. `also`: outputs of the same step that it hid."""
 
     item: str
+    also: tuple[str, ...] = ()
 
 
 CallRecord = CallIntent | CallOutcome

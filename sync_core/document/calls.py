@@ -1,12 +1,26 @@
-"""Calls: the grow-only table of intents and outcomes; a recorded success is returned, never run again."""
+"""Calls: what a step's record says, and what may be done with it; a recorded success is returned, never run again."""
 
+import hashlib
+from collections.abc import Iterable
 from enum import StrEnum
 
 import msgspec
 
-from sync_core.entry import Effect
+from sync_core.entry import Effect, Plan
+from sync_core.errors import InDoubt, KeyReused, NeedsAuthority, ResultUnavailable
+from sync_core.values import canonical
 
-__all__ = ["Attempt", "Call", "CallBegun", "CallRecorded", "CallState", "PlannedCall"]
+__all__ = [
+    "Attempt",
+    "Call",
+    "CallBegun",
+    "CallRecorded",
+    "CallState",
+    "PlannedCall",
+    "check_begin",
+    "derive_call",
+    "idempotency_key",
+]
 
 
 class CallState(StrEnum):
@@ -85,3 +99,77 @@ class PlannedCall(msgspec.Struct, frozen=True):
     requires: tuple[str, ...]
     state: CallState
     tool_call_id: str | None = None
+
+
+def idempotency_key(subject: str, task: str, version: int, step: str) -> str:
+    """Return the key under which a step's effect may happen once: 64 hex digits of subject, task, version and step.
+
+    Time, device, attempt and sync state never enter it, so every device makes the same key.
+    """
+    return hashlib.sha256(canonical([subject, task, version, step]).encode()).hexdigest()
+
+
+def derive_call(
+    step: str, version: int, attempts: Iterable[Attempt], plan: Plan | None, running: frozenset[str] = frozenset()
+) -> Call:
+    """Return the record of a step; a pure function of its attempts and plan. `running` are attempts executing here."""
+    ordered = tuple(sorted(attempts, key=_rank))
+    successes = sorted((attempt for attempt in ordered if attempt.ok), key=lambda a: (a.lost, *_rank(a)))
+    shown = successes[0] if successes else ordered[-1] if ordered else None
+    return Call(
+        step,
+        version,
+        _state(ordered, shown, running),
+        ordered,
+        shown,
+        recorded_twice=len(successes) > 1,
+        tool=shown.tool if shown else plan.tool if plan else "",
+        requires=plan.requires if plan else (),
+        planned_arguments=plan.arguments if plan else None,
+    )
+
+
+def _rank(attempt: Attempt) -> tuple[int, str]:
+    return attempt.n, attempt.attempt
+
+
+def _state(attempts: tuple[Attempt, ...], shown: Attempt | None, running: frozenset[str]) -> CallState:
+    if shown is None:
+        return CallState.PLANNED
+    if any(attempt.arguments_digest != shown.arguments_digest for attempt in attempts):
+        return CallState.KEY_CONFLICT
+    if shown.ok:
+        return CallState.RESULT_UNAVAILABLE if shown.lost else CallState.DONE
+    open_attempts = [attempt for attempt in attempts if attempt.ok is None]
+    if any(attempt.attempt in running for attempt in open_attempts):
+        return CallState.RUNNING
+    if shown.ok is None or any(attempt.effect is Effect.IRREVERSIBLE for attempt in open_attempts):
+        return CallState.IN_DOUBT
+    return CallState.FAILED
+
+
+def check_begin(call: Call | None, step: str, effect: Effect, arguments_digest: str, running: frozenset[str]) -> bool:
+    """Decide whether a step may start: True for a new attempt, False if its record is to be returned.
+
+    Raises `KeyReused` (other arguments on any attempt), `ResultUnavailable` (it succeeded, the result is lost),
+    `InDoubt` (it was started, cannot be undone, and nobody knows; or it executes here right now), `NeedsAuthority`
+    (it cannot be undone). Nothing was written before any of these.
+    """
+    attempts = call.attempts if call else ()
+    for attempt in attempts:
+        if attempt.arguments_digest != arguments_digest:
+            raise KeyReused(
+                f"The step {step} is recorded with other arguments.",
+                recorded_digest=attempt.arguments_digest,
+                given_digest=arguments_digest,
+            )
+    if call is not None and call.state is CallState.DONE:
+        return False
+    if call is not None and call.state is CallState.RESULT_UNAVAILABLE:
+        raise ResultUnavailable(f"The step {step} was done, but its result was not recorded.")
+    for attempt in attempts:
+        if attempt.ok is None and (attempt.effect is Effect.IRREVERSIBLE or attempt.attempt in running):
+            raise InDoubt(f"The step {step} was started and has no outcome.")
+    if effect is Effect.IRREVERSIBLE:
+        raise NeedsAuthority(f"The step {step} cannot be undone, and no authority is connected.")
+    return True

@@ -4,13 +4,26 @@ A write deletes exactly the candidates that its caller has read and inserts one 
 arrived while the agent was thinking survives as a second candidate. Nothing is ever chosen by clock.
 """
 
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 
 import msgspec
 
-from sync_core.values import JsonValue, parse
+from sync_core.errors import TooLarge, ValueRefused
+from sync_core.limits import RECORD_NUMBER_MAX, SLOT_VALUE_BYTES_MAX, SLOT_WRITE_BYTES_MAX
+from sync_core.values import JsonValue, canonical, parse
 
-__all__ = ["Candidate", "CandidateStatus", "Slot", "SlotDefinition", "SlotState"]
+__all__ = [
+    "Candidate",
+    "CandidateStatus",
+    "Slot",
+    "SlotDefinition",
+    "SlotState",
+    "StoredDefinition",
+    "decode_write",
+    "derive_slot",
+    "encode_write",
+]
 
 
 class CandidateStatus(StrEnum):
@@ -40,8 +53,18 @@ class SlotDefinition(msgspec.Struct, frozen=True, omit_defaults=True):
     held_by: str | None = None
 
 
+class StoredDefinition(msgspec.Struct, frozen=True):
+    """One surviving definition of a slot; `definition` is None for one that this program cannot read."""
+
+    n: int
+    definition: SlotDefinition | None
+
+
 class Candidate(msgspec.Struct, frozen=True):
-    """One surviving write of a slot. `text` is the value as canonical JSON; `at_ms` is for display only."""
+    """One surviving write of a slot. `text` is the value as canonical JSON; `at_ms` is for display only.
+
+    A write that this program cannot read is shown as it is stored, with `readable` false.
+    """
 
     write_id: str
     text: str
@@ -56,6 +79,12 @@ class Candidate(msgspec.Struct, frozen=True):
     def value(self) -> JsonValue:
         """The value; None for an unreadable candidate."""
         return parse(self.text) if self.readable else None
+
+    def __repr__(self) -> str:
+        """Never shows the value: a candidate does not know whether its slot is secret."""
+        return (
+            f"Candidate(write_id={self.write_id!r}, status={self.status.value!r}, n={self.n}, author={self.author!r})"
+        )
 
 
 class Slot(msgspec.Struct, frozen=True):
@@ -82,3 +111,106 @@ class Slot(msgspec.Struct, frozen=True):
         if self.state in (SlotState.PROPOSED, SlotState.CONFIRMED):
             return self.candidates[0].value
         return None
+
+
+# --- what is stored ---------------------------------------------------------------------------------------------------
+
+
+class _StoredWrite(msgspec.Struct):
+    """The JSON text under a key of `slots`; short field names, because every device keeps every byte."""
+
+    v: msgspec.Raw
+    st: str
+    n: int
+    a: str
+    t: int
+    s: str | None = None
+
+
+_CODE_OF = {CandidateStatus.PROPOSED: "p", CandidateStatus.CONFIRMED: "c"}
+_STATUS_OF = {code: status for status, code in _CODE_OF.items()}
+_decoder = msgspec.json.Decoder(_StoredWrite)
+
+
+def encode_write(text: str, status: CandidateStatus, n: int, author: str, source: str | None, at_ms: int) -> str:
+    """Return what is stored for a write; `text` is the value as canonical JSON.
+
+    Raises `TooLarge` for a value over 4 KB or a write over 8 KB, `ValueRefused` for a source that is no text.
+    """
+    if len(text) > SLOT_VALUE_BYTES_MAX:
+        raise TooLarge(f"A slot's value exceeds {SLOT_VALUE_BYTES_MAX} bytes.", hint="Keep it in a note or a result.")
+    from_source = "" if source is None else f',"s":{canonical(source, "source")}'
+    stored = f'{{"a":"{author}","n":{n}{from_source},"st":"{_CODE_OF[status]}","t":{at_ms},"v":{text}}}'
+    if len(stored) > SLOT_WRITE_BYTES_MAX:
+        raise TooLarge(f"A slot's value and source exceed {SLOT_WRITE_BYTES_MAX} bytes.", hint="Shorten the source.")
+    return stored
+
+
+def decode_write(write_id: str, stored: str) -> Candidate:
+    """Return the candidate of a stored write; an unreadable one for anything that no honest writer stores."""
+    try:
+        found = _decoder.decode(stored)
+        text = canonical(parse(bytes(found.v).decode()))
+        status = _STATUS_OF[found.st]
+        if not 0 < found.n <= RECORD_NUMBER_MAX or len(text) > SLOT_VALUE_BYTES_MAX:
+            raise ValueRefused("The number or the value is out of range.")
+    except (msgspec.MsgspecError, ValueRefused, KeyError, UnicodeError, RecursionError):
+        return Candidate(write_id, stored, CandidateStatus.CONFIRMED, 0, "", None, 0, readable=False)
+    return Candidate(write_id, text, status, found.n, found.a, found.s, found.t)
+
+
+# --- what it means ----------------------------------------------------------------------------------------------------
+
+
+def derive_slot(
+    name: str,
+    candidates: Iterable[Candidate],
+    definitions: Mapping[str, StoredDefinition],
+    secret: bool,
+) -> Slot:
+    """Return the slot of its live candidates and definitions (by write id); a pure function, order does not matter.
+
+    Candidates are grouped by canonical value. Confirmed outranks proposed: with a confirmed value, proposals of other
+    values are listed apart. An unreadable candidate may hold any value, so it stands for one of its own, and a slot
+    with one is conflicted: nothing is chosen over it, and whoever has read it can resolve the slot.
+    """
+    live = tuple(candidates)
+    groups: dict[str, list[Candidate]] = {}
+    for candidate in live:
+        groups.setdefault(candidate.text if candidate.readable else candidate.write_id, []).append(candidate)
+    confirmed: list[Candidate] = []
+    proposed: list[Candidate] = []
+    readable = True
+    for group in groups.values():
+        standing = [candidate for candidate in group if candidate.status is CandidateStatus.CONFIRMED]
+        (confirmed if standing else proposed).append(max(standing or group, key=_rank))
+        readable = readable and group[0].readable
+    counting = confirmed if any(candidate.readable for candidate in confirmed) else confirmed + proposed
+    beside = [] if counting is not confirmed else proposed
+    return Slot(
+        name,
+        _state(counting, readable),
+        tuple(sorted(counting, key=_rank, reverse=True)),
+        tuple(sorted(beside, key=_rank, reverse=True)),
+        frozenset(candidate.write_id for candidate in live),
+        _shown(definitions),
+        len({stored.definition for stored in definitions.values()}) > 1,
+        secret,
+    )
+
+
+def _state(counting: list[Candidate], readable: bool) -> SlotState:
+    if not counting:
+        return SlotState.MISSING
+    if len(counting) > 1 or not readable:
+        return SlotState.CONFLICTED
+    return SlotState.CONFIRMED if counting[0].status is CandidateStatus.CONFIRMED else SlotState.PROPOSED
+
+
+def _rank(candidate: Candidate) -> tuple[int, str]:
+    return candidate.n, candidate.write_id
+
+
+def _shown(definitions: Mapping[str, StoredDefinition]) -> SlotDefinition | None:
+    readable = [(d.n, write_id, d.definition) for write_id, d in definitions.items() if d.definition is not None]
+    return max(readable, key=lambda item: item[:2])[2] if readable else None

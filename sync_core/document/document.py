@@ -1,0 +1,374 @@
+"""TaskDocument: what a task is, as one device holds it: the merged document of slots and notes, and the records.
+
+What comes goes in by `load`, `merge`, `numbered`, `merge_document` and `record`. The rest are local writes: each
+validates first and changes nothing if it raises. A write of the document is applied at once and returns its update; a
+record is only made, and counts once `record` was given its entry.
+
+Rules:
+1. Entries come in the order of the log (the contiguous prefix), own ones in the order in which they were written.
+2. An entry is judged against exactly the numbered entries before it (see `ledger`), before anything changes.
+3. After `DocumentBroken` the instance must be dropped: what pycrdt was doing may be half done.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from sync_core.document.calls import CallRecorded, CallState, check_begin
+from sync_core.document.diff import Edit, diff
+from sync_core.document.digest import digest_of
+from sync_core.document.genesis import genesis_update
+from sync_core.document.growth import Growth
+from sync_core.document.ledger import Ledger
+from sync_core.document.note_table import NoteTable, edit_base
+from sync_core.document.notes import Note, NoteMerge, check_base, check_text, find_once, overlap
+from sync_core.document.records import Records, Touched
+from sync_core.document.shared import Changes, DocumentBroken, MapEdit, SharedDoc
+from sync_core.document.slot_table import SlotTable
+from sync_core.document.slots import CandidateStatus, Slot, SlotDefinition
+from sync_core.document.view import TaskView
+from sync_core.entry import (
+    CallIntent,
+    CallOutcome,
+    Effect,
+    Entry,
+    EntryKind,
+    HistoryItem,
+    HistoryPop,
+    Plan,
+    VersionDecision,
+    WriterRow,
+)
+from sync_core.errors import TooLarge, ValueRefused, VersionMismatch
+from sync_core.ids import Entropy, StreamName, check_note, check_step, new_hex_id
+from sync_core.limits import ARGUMENT_INLINE_BYTES_MAX, RECORD_NUMBER_MAX
+from sync_core.scan import Scan, scan_document, scan_update
+
+__all__ = ["DocumentBroken", "TaskDocument", "Touched"]
+
+
+class TaskDocument:
+    """A task's content under one writer id. `device` is the author of its writes; `entropy` gives fresh ids."""
+
+    def __init__(self, subject: str, task: str, device: str, writer: int, entropy: Entropy) -> None:
+        self._task = task
+        self._device = device
+        self._entropy = entropy
+        self._genesis = genesis_update(subject, task)
+        self._shared = SharedDoc(writer, self._genesis)
+        self._slots = SlotTable(device)
+        self._notes = NoteTable(self._shared)
+        self._records = Records()
+        self._ledger = Ledger()
+        self._growth = Growth(self._shared.state_bytes)
+        self._view: TaskView | None = None
+
+    @property
+    def writer(self) -> int:
+        """The writer id of this instance's updates."""
+        return self._shared.writer
+
+    # --- what comes ---------------------------------------------------------------------------------------------------
+
+    def load(self, document: bytes, entries: Iterable[Entry]) -> None:
+        """Take what this device's store holds: a merged document (or b""), then entries of all streams in their order.
+
+        An entry of kind snapshot holds nothing itself; its content goes in by `merge_document`, before what follows.
+        Raises `DocumentBroken`.
+        """
+        entries = tuple(entries)
+        updates = [entry for entry in entries if entry.kind is EntryKind.UPDATE]
+        self._ledger.load(document, (entry.payload for entry in updates if entry.relay_seq is not None))
+        payloads = [entry.payload for entry in updates]
+        self._take(self._shared.apply([document, *payloads] if document else payloads))
+        self._growth.recount(self._shared.clocks())
+        for entry in entries:
+            if entry.kind is not EntryKind.UPDATE:
+                self._records.add(entry)
+
+    def merge(self, entry: Entry, scan: Scan | None = None) -> Touched:
+        """Take a numbered entry that the guard let pass; `scan` is the guard's, if at hand.
+
+        Raises `EntryRefused` before any change if it overwrites a key or hangs text on a slot; `DocumentBroken`.
+        """
+        if entry.kind is not EntryKind.UPDATE:
+            return self.record(entry)
+        scan = scan_update(entry.payload) if scan is None else scan
+        self._ledger.admit(scan)
+        self._growth.add_scanned(entry.payload, scan)
+        return self._take(self._shared.apply((entry.payload,)))
+
+    def numbered(self, entry: Entry, scan: Scan | None = None) -> None:
+        """Judge an own entry, already in the document, that got its number.
+
+        Raises `EntryRefused` as `merge` does; the caller then builds the document anew without it.
+        """
+        if entry.kind is EntryKind.UPDATE:
+            self._ledger.admit(scan_update(entry.payload) if scan is None else scan)
+
+    def merge_document(self, document: bytes, records: Iterable[Entry]) -> Touched:
+        """Take the content of a snapshot; what is here already is left as it is.
+
+        Raises `EntryRefused` before any change if the document does not pass the scan or overwrites a key.
+        """
+        touched = []
+        if document:
+            self._ledger.admit(scan_document(document), is_document=True)
+            touched.append(self._take(self._shared.apply((document,))))
+            self._growth.recount(self._shared.clocks())
+        touched.extend(self.record(entry) for entry in records)
+        return Touched(
+            frozenset().union(*(part.slots for part in touched)),
+            frozenset().union(*(part.notes for part in touched)),
+            frozenset().union(*(part.calls for part in touched)),
+            any(part.history for part in touched),
+            any(part.version for part in touched),
+            any(part.completed for part in touched),
+        )
+
+    def record(self, entry: Entry) -> Touched:
+        """Take an entry that is no update, own or foreign; one that is there already changes nothing."""
+        self._view = None
+        return self._records.add(entry)
+
+    def _take(self, changes: Changes) -> Touched:
+        """Bring the tables up to date with what a transaction did."""
+        self._view = None
+        slots: set[str] = set()
+        if changes.slots:
+            slots |= self._slots.change("slots", changes.slots)
+        if changes.slotdefs:
+            slots |= self._slots.change("slotdefs", changes.slotdefs)
+        if changes.notes:
+            self._notes.change(changes.notes)
+        return Touched(frozenset(slots), frozenset(changes.notes))
+
+    # --- slots --------------------------------------------------------------------------------------------------------
+
+    def slot(self, name: str) -> Slot:
+        """Return a slot, a missing one for a name that nobody wrote or declared."""
+        return self._slots.slot(name)
+
+    def declare_slot(self, name: str, definition: SlotDefinition, at_ms: int) -> bytes:
+        """Make this the slot's definition, in place of those that are live here; return the update.
+
+        Returns b"" if it stands already. Raises `ValueRefused` for a schema that is not acceptable, `TooLarge`.
+        """
+        self._growth.check()
+        return self._write(self._slots.declare(name, definition, at_ms, new_hex_id(self._entropy)))
+
+    def write_slot(
+        self, name: str, text: str, status: CandidateStatus, token: frozenset[str], source: str | None, at_ms: int
+    ) -> bytes:
+        """Propose or confirm a value (canonical JSON), in place of the writes of the token; return the update.
+
+        Raises `ValueRefused` (also by the schema, if it is confirmed), `TooLarge` (the value, or the task's writes).
+        """
+        self._growth.check()
+        write_id = new_hex_id(self._entropy)
+        return self._write(self._slots.write(name, text, status, token, source, at_ms, write_id))
+
+    def clear_slot(self, name: str, token: frozenset[str]) -> bytes:
+        """Delete the writes of the token; return the update, b"" if none of them is live."""
+        return self._write(self._slots.clear(name, token))
+
+    def _write(self, edit: MapEdit | None) -> bytes:
+        if edit is None or not (edit.deletes or edit.sets):
+            return b""
+        update, changes = self._shared.write((edit,))
+        self._growth.add(update, len(edit.sets), 0)
+        self._take(changes)
+        return update
+
+    # --- notes --------------------------------------------------------------------------------------------------------
+
+    def note(self, name: str) -> Note:
+        """Return a note, one with empty text if it is not there; raises `ValueRefused` for a bad name."""
+        return self._notes.note(check_note(name))
+
+    def write_note(self, name: str, text: str, content_sha256: str | None) -> bytes:
+        """Replace a note's text, made from the text with this hash (None: no note); return the update.
+
+        The same text again succeeds whatever the hash. Raises `PreconditionFailed`, `TooLarge`, `ValueRefused`.
+        """
+        note = self.note(name)
+        check_text(name, text)
+        if text == note.text:
+            return b""
+        check_base(note, content_sha256)
+        return self._edit(name, diff(note.text, text))
+
+    def edit_note(self, name: str, old: str, new: str) -> bytes:
+        """Replace the one place where `old` stands in the current text; return the update."""
+        note = self.note(name)
+        at = find_once(note, old)
+        text = note.text[:at] + new + note.text[at + len(old) :]
+        check_text(name, text)
+        return self._edit(name, diff(note.text, text))
+
+    def append_note(self, name: str, text: str) -> bytes:
+        """Put a text behind the current one; return the update."""
+        note = self.note(name)
+        check_text(name, note.text + text)
+        return self._edit(name, [Edit(len(note.text), len(note.text), text)] if text else [])
+
+    def delete_note(self, name: str, content_sha256: str) -> bytes:
+        """Delete a note whose text has this hash; return the update. Raises `PreconditionFailed`."""
+        note = self.note(name)
+        if not note.text:
+            return b""
+        check_base(note, content_sha256)
+        return self._edit(name, [Edit(0, len(note.text), "")])
+
+    def base_state(self) -> bytes:
+        """Return the state to pin when a note is read, from which a later merge is made."""
+        return self._shared.state_bytes()
+
+    def merge_note(self, name: str, text: str, base_sha256: str, base_state: bytes, scratch_writer: int) -> NoteMerge:
+        """Merge a text, made from the base with this hash and state, into the current one.
+
+        With the base still current the live id writes, else a scratch document with the fresh id `scratch_writer`.
+        Raises `BaseUnknown`, `TooLarge`, `ValueRefused`.
+        """
+        note = self.note(name)
+        check_text(name, text)
+        if text == note.text:
+            return NoteMerge(b"", self.writer)
+        if base_sha256 == note.content_sha256:
+            return NoteMerge(self._edit(name, diff(note.text, text)), self.writer)
+        self._growth.check()
+        base = SharedDoc(scratch_writer, self._genesis)
+        base.apply((base_state,))
+        base_text, update = edit_base(base, self._shared, name, base_sha256, text)
+        if update:
+            base.apply((self._shared.state_bytes(),))
+            check_text(name, base.note_text(name))
+            self._growth.add_scanned(update, scan_update(update))
+            self._take(self._shared.apply((update,)))
+        return NoteMerge(update, scratch_writer, overlap(base_text, text, note.text))
+
+    def _edit(self, name: str, edits: Sequence[Edit]) -> bytes:
+        self._growth.check()
+        if not edits:
+            return b""
+        update, changes = self._shared.write(notes={name: edits})
+        units = sum(len(edit.text.encode("utf-16-le")) // 2 for edit in edits)
+        self._growth.add(update, 0, units)
+        self._take(changes)
+        return update
+
+    # --- calls --------------------------------------------------------------------------------------------------------
+
+    def begin_call(
+        self,
+        version: int,
+        step: str,
+        tool: str,
+        effect: Effect,
+        arguments_digest: str,
+        arguments: str | None,
+        running: frozenset[str],
+    ) -> CallIntent | CallRecorded:
+        """Return the record of a step that succeeded, else the intent of a new attempt.
+
+        `running` are the attempts of this opening that execute right now. Raises `VersionMismatch`, `KeyReused`,
+        `InDoubt`, `NeedsAuthority`, `ResultUnavailable`.
+        """
+        check_step(step)
+        self._check_version(version)
+        call = self._records.calls().get((version, step))
+        if not check_begin(call, step, effect, arguments_digest, running) and call is not None:
+            return CallRecorded(call)
+        attempt = new_hex_id(self._entropy)
+        self._records.run(running | {attempt})
+        if arguments is not None and len(arguments.encode()) > ARGUMENT_INLINE_BYTES_MAX:
+            arguments = None
+        return CallIntent(step, version, tool, effect, arguments_digest, attempt, self._next_n(), arguments)
+
+    def end_call(
+        self,
+        version: int,
+        step: str,
+        attempt: str,
+        ok: bool,
+        result: str | None,
+        error: str | None,
+        blob: str | None,
+        *,
+        lost: bool = False,
+    ) -> CallOutcome:
+        """Return the outcome of an attempt; `result` is canonical JSON, None if it is in the entry's `blob` or lost."""
+        call = self._records.calls().get((version, step))
+        if call is None or all(known.attempt != attempt for known in call.attempts):
+            raise ValueRefused(f"The step {step} has no such attempt.", hint="Begin the call first.")
+        self._records.run(self._records.running - {attempt})
+        lost = lost or (ok and result is None and blob is None)
+        return CallOutcome(step, version, attempt, ok, None if blob else result, error, lost)
+
+    def plan_call(self, version: int, step: str, tool: str, arguments: str, requires: tuple[str, ...]) -> Plan | None:
+        """Return the plan of a step, None if it is planned like that already or was done. Raises `VersionMismatch`."""
+        check_step(step)
+        self._check_version(version)
+        if len(arguments.encode()) > ARGUMENT_INLINE_BYTES_MAX:
+            raise TooLarge(f"Planned arguments exceed {ARGUMENT_INLINE_BYTES_MAX} bytes.", hint="Name a file or note.")
+        call = self._records.calls().get((version, step))
+        if call is not None:
+            if call.state in (CallState.DONE, CallState.RESULT_UNAVAILABLE, CallState.KEY_CONFLICT):
+                return None
+            planned = (call.planned_arguments, call.requires)
+            if planned == (arguments, requires) and call.tool == tool:
+                return None
+        return Plan(step, version, tool, arguments, self._next_n(), requires)
+
+    def decide_version(self, version: int, decided_by: str) -> VersionDecision:
+        """Return the decision for a higher business version; raises `VersionMismatch` for one that is not higher."""
+        if not self._records.version < version <= RECORD_NUMBER_MAX:
+            raise VersionMismatch(f"The task is at version {self._records.version}; a decision needs a higher one.")
+        return VersionDecision(version, decided_by)
+
+    def _check_version(self, version: int) -> None:
+        if version != self._records.version:
+            raise VersionMismatch(f"The task is at version {self._records.version}, this handle at {version}.")
+
+    def _next_n(self) -> int:
+        return min(self._records.highest_n + 1, RECORD_NUMBER_MAX)
+
+    # --- history ------------------------------------------------------------------------------------------------------
+
+    def append_history(self, messages: tuple[str, ...], answers: str | None) -> tuple[HistoryItem, ...]:
+        """Return the items of messages (canonical JSON each); `answers` is the step whose output the one message is."""
+        ids = [new_hex_id(self._entropy) for _ in range(len(messages) + 1)]
+        return self._records.history.append(messages, answers, ids)
+
+    def pop_history(self) -> HistoryPop | None:
+        """Return the pop of the last visible item, None if there is none."""
+        return self._records.history.pop()
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    def view(self) -> TaskView:
+        """Return an immutable picture of the task; only what changed since the last one is built anew."""
+        if self._view is None:
+            self._view = TaskView(
+                self._task,
+                self._records.version,
+                self._slots.slots(),
+                self._notes.notes(),
+                self._records.calls(),
+                self._records.history.visible(),
+                self._records.completed,
+                self._growth.writes,
+            )
+        return self._view
+
+    def digest(self, stream: StreamName, writers: Mapping[int, WriterRow]) -> bytes:
+        """Return the canonical hash of a stream's content and writer table, equal on any device with the same entries.
+
+        Neither local order nor places in the log enter it.
+        """
+        content: list[object] = [self._records.rows(stream)]
+        if stream is StreamName.STATE:
+            content += [*self._slots.rows(), self._notes.rows()]
+        return digest_of(stream.value, content, writers.values())
+
+    def state_bytes(self) -> bytes:
+        """Return the document as one merged update, for compaction and snapshots."""
+        return self._shared.state_bytes()

@@ -1,0 +1,107 @@
+"""Ledger: what the numbered entries of a task's document have set, to judge what the bytes of an entry cannot show.
+
+A key is set once and never overwritten; text hangs on text, never on a map item; and no run is cut between the two
+halves of a character. Each entry is judged against exactly the numbered entries before it, so every device comes to the
+same verdict, whatever unsent work it holds. The document is not asked: it holds own entries that have no number yet.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable
+
+from sync_core.errors import EntryRefused
+from sync_core.scan import Scan, scan_document, scan_update
+
+__all__ = ["Ledger"]
+
+ItemId = tuple[int, int]
+Key = tuple[str, str]
+
+
+class Ledger:
+    """Live keys of the map roots with their items, where all map items are, and the second halves of characters.
+
+    What a task is loaded from is scanned when the first verdict is wanted, because most openings never need one.
+    """
+
+    def __init__(self) -> None:
+        self._live: dict[Key, ItemId] = {}
+        self._keys: dict[int, dict[int, Key]] = {}
+        self._map_runs: dict[int, list[tuple[int, int]]] = {}
+        self._halves: set[ItemId] = set()
+        self._unread: list[tuple[bytes, bool]] = []
+
+    def load(self, document: bytes, updates: Iterable[bytes]) -> None:
+        """Take what the store holds: a merged document (or b"") and numbered updates, judged before."""
+        if document:
+            self._unread.append((document, True))
+        self._unread.extend((update, False) for update in updates)
+
+    def admit(self, scan: Scan, *, is_document: bool = False) -> None:
+        """Judge a numbered update against what is here, then take it; raises `EntryRefused` and takes nothing.
+
+        A merged document may repeat what is here, and set again a key whose first item it knows to be deleted.
+        """
+        self._read()
+        fresh = self._fresh(scan)
+        self._check_keys(scan, fresh, is_document)
+        new_items = {item for _, item in fresh}
+        if any(item in new_items or self._is_map(*item) for item in scan.inserts):
+            raise EntryRefused("The update hangs text on a slot.")
+        if not self._halves.isdisjoint(scan.cuts):
+            raise EntryRefused("The update cuts a character in two.")
+        self._take(scan, fresh)
+
+    def _read(self) -> None:
+        unread, self._unread = self._unread, []
+        for data, is_document in unread:
+            scan = scan_document(data) if is_document else scan_update(data)
+            self._take(scan, self._fresh(scan))
+
+    def _fresh(self, scan: Scan) -> list[tuple[Key, ItemId]]:
+        """Return (key, item) of the map items that are not here yet."""
+        return [
+            ((root, key), (writer, clock)) for root, key, writer, clock in scan.sets if not self._is_map(writer, clock)
+        ]
+
+    def _check_keys(self, scan: Scan, fresh: list[tuple[Key, ItemId]], is_document: bool) -> None:
+        live = [key for key, item in fresh if not (is_document and _is_deleted(scan, item))]
+        there = (self._live[key] for key in live if key in self._live)
+        if len(set(live)) < len(live) or any(not (is_document and _is_deleted(scan, item)) for item in there):
+            raise EntryRefused("The update overwrites a key of a slot.")
+
+    def _is_map(self, writer: int, clock: int) -> bool:
+        runs = self._map_runs.get(writer)
+        at = bisect_right(runs, clock, key=_first) - 1 if runs else -1
+        return runs is not None and at >= 0 and clock < runs[at][1]
+
+    def _take(self, scan: Scan, fresh: list[tuple[Key, ItemId]]) -> None:
+        for key, (writer, clock) in fresh:
+            self._live[key] = (writer, clock)
+            self._keys.setdefault(writer, {})[clock] = key
+            runs = self._map_runs.setdefault(writer, [])
+            if runs and runs[-1][1] == clock:
+                runs[-1] = (runs[-1][0], clock + 1)
+            else:
+                runs.append((clock, clock + 1))
+        for writer, clock, length in scan.deletes:
+            self._delete(writer, clock, clock + length)
+        self._halves.update(scan.halves)
+
+    def _delete(self, writer: int, start: int, end: int) -> None:
+        keys = self._keys.get(writer)
+        if not keys:
+            return
+        gone = range(start, end) if end - start < len(keys) else list(keys)
+        for clock in gone:
+            if start <= clock < end and clock in keys:
+                key = keys.pop(clock)
+                if self._live.get(key) == (writer, clock):
+                    del self._live[key]
+
+
+def _first(run: tuple[int, int]) -> int:
+    return run[0]
+
+
+def _is_deleted(scan: Scan, item: ItemId) -> bool:
+    return any(writer == item[0] and clock <= item[1] < clock + length for writer, clock, length in scan.deletes)

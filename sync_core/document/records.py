@@ -1,0 +1,192 @@
+"""Records: what the entries of a task that are no updates of its document add up to; grow-only, in any order.
+
+Calls are kept here and not in the document: a legal peer's deletion would erase a record, and the call would run again.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from sync_core.document.calls import Attempt, Call, derive_call
+from sync_core.document.history import History
+from sync_core.entry import (
+    CallIntent,
+    CallOutcome,
+    Completion,
+    Entry,
+    EntryKind,
+    HistoryItem,
+    HistoryPop,
+    Plan,
+    VersionDecision,
+    decode_record,
+    entry_hash,
+)
+from sync_core.ids import StreamName
+
+__all__ = ["Records", "Touched"]
+
+CallKey = tuple[int, str]
+
+
+class Touched(msgspec.Struct, frozen=True):
+    """Which parts of a task's view an entry may have changed. `calls` holds (version, step)."""
+
+    slots: frozenset[str] = frozenset()
+    notes: frozenset[str] = frozenset()
+    calls: frozenset[CallKey] = frozenset()
+    history: bool = False
+    version: bool = False
+    completed: bool = False
+
+
+class _Step:
+    """All that was recorded of one step. Outcomes are by attempt: the one that stands, whoever wrote it."""
+
+    __slots__ = ("intents", "outcomes", "plan")
+
+    def __init__(self) -> None:
+        self.intents: dict[str, Attempt] = {}
+        self.outcomes: dict[str, tuple[CallOutcome, str | None]] = {}
+        self.plan: Plan | None = None
+
+
+class Records:
+    """Calls, plans, versions, completion and history of a task."""
+
+    def __init__(self) -> None:
+        self.history = History()
+        self.version = 1
+        self.completed = False
+        self.highest_n = 0
+        self._steps: dict[CallKey, _Step] = {}
+        self.running: frozenset[str] = frozenset()
+        self._calls: dict[CallKey, Call] = {}
+        self._stale: set[CallKey] = set()
+        self._hashes: dict[str, set[bytes]] = {}
+
+    # --- what came ----------------------------------------------------------------------------------------------------
+
+    def add(self, entry: Entry) -> Touched:
+        """Take an entry that is no update; one that is there already changes nothing. Raises `EntryRefused`."""
+        hashes = self._hashes.setdefault(entry.stream.rpartition(":")[2], set())
+        digest = entry_hash(entry)
+        if digest in hashes or entry.kind is EntryKind.SNAPSHOT:
+            return Touched()
+        touched = Touched() if entry.kind is EntryKind.HANDOVER else self._add_record(entry)
+        hashes.add(digest)
+        return touched
+
+    def _add_record(self, entry: Entry) -> Touched:
+        record = decode_record(entry.kind, entry.payload)
+        match record:
+            case CallIntent():
+                self._add_intent(record, entry)
+            case CallOutcome():
+                self._add_outcome(record, entry.blob)
+            case Plan():
+                self._add_plan(record)
+            case VersionDecision():
+                self.version = max(self.version, record.version)
+                return Touched(version=True)
+            case Completion():
+                self.completed = True
+                return Touched(completed=True)
+            case HistoryItem():
+                self.history.add_item(record, entry.blob, entry.device, entry.at_ms)
+                return Touched(history=True)
+            case HistoryPop():
+                self.history.add_pop(record)
+                return Touched(history=True)
+        key = (record.version, record.step)
+        self._stale.add(key)
+        return Touched(calls=frozenset((key,)))
+
+    def _step(self, version: int, step: str) -> _Step:
+        return self._steps.setdefault((version, step), _Step())
+
+    def _add_intent(self, record: CallIntent, entry: Entry) -> None:
+        attempt = Attempt(
+            record.attempt,
+            record.n,
+            entry.device,
+            record.tool,
+            record.effect,
+            record.arguments_digest,
+            record.arguments,
+            entry.at_ms,
+        )
+        intents = self._step(record.version, record.step).intents
+        known = intents.get(record.attempt)
+        intents[record.attempt] = attempt if known is None else min(known, attempt, key=_claim)
+        self.highest_n = max(self.highest_n, record.n)
+
+    def _add_outcome(self, record: CallOutcome, blob: str | None) -> None:
+        outcomes = self._step(record.version, record.step).outcomes
+        known = outcomes.get(record.attempt)
+        outcome = (record, blob)
+        outcomes[record.attempt] = outcome if known is None else min(known, outcome, key=_standing)
+
+    def _add_plan(self, record: Plan) -> None:
+        step = self._step(record.version, record.step)
+        step.plan = record if step.plan is None else max(step.plan, record, key=_plan_rank)
+        self.highest_n = max(self.highest_n, record.n)
+
+    # --- what is shown ------------------------------------------------------------------------------------------------
+
+    def calls(self) -> Mapping[CallKey, Call]:
+        """Return every step that was planned or begun, by (version, step). The mapping is never changed afterwards."""
+        if self._stale:
+            calls = dict(self._calls)
+            for version, name in self._stale:
+                step = self._steps[version, name]
+                if step.intents or step.plan:
+                    calls[version, name] = self._derive(version, name, step)
+            self._calls = calls
+            self._stale = set()
+        return self._calls
+
+    def _derive(self, version: int, name: str, step: _Step) -> Call:
+        attempts = [
+            _with_outcome(attempt, *step.outcomes[attempt.attempt]) if attempt.attempt in step.outcomes else attempt
+            for attempt in step.intents.values()
+        ]
+        return derive_call(name, version, attempts, step.plan, self.running)
+
+    def run(self, attempts: frozenset[str]) -> None:
+        """Say which attempts are executing in this opening; their steps show as running, not as in doubt."""
+        changed = attempts ^ self.running
+        self.running = attempts
+        self._stale.update(key for key, step in self._steps.items() if not changed.isdisjoint(step.intents))
+
+    def rows(self, stream: StreamName) -> list[bytes]:
+        """Return the sorted hashes of all entries that were taken of a stream: what a digest covers."""
+        return sorted(self._hashes.get(stream.value, ()))
+
+
+def _with_outcome(attempt: Attempt, outcome: CallOutcome, blob: str | None) -> Attempt:
+    return msgspec.structs.replace(
+        attempt, ok=outcome.ok, result=outcome.result, blob=blob, error=outcome.error, lost=outcome.lost
+    )
+
+
+def _standing(outcome: tuple[CallOutcome, str | None]) -> tuple[bool, bool, str, str, str]:
+    """Of two outcomes of one attempt a success stands before a failure, a result before a lost one; then by content."""
+    record, blob = outcome
+    return not record.ok, record.lost, record.result or "", blob or "", record.error or ""
+
+
+def _claim(attempt: Attempt) -> tuple[int, str, str, str, str, str, int]:
+    return (
+        attempt.n,
+        attempt.device,
+        attempt.tool,
+        attempt.effect.value,
+        attempt.arguments_digest,
+        attempt.arguments or "",
+        attempt.at_ms,
+    )
+
+
+def _plan_rank(plan: Plan) -> tuple[int, str, str, tuple[str, ...]]:
+    return plan.n, plan.tool, plan.arguments, plan.requires
