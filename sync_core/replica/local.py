@@ -19,9 +19,7 @@ from sync_core.replica.effects import Reply
 from sync_core.replica.task import TaskReplica
 from sync_core.replica.writes import PinBase, PutBlob
 
-__all__ = ["NOTHING", "carry_out", "merge_note"]
-
-NOTHING = Touched(frozenset(), frozenset(), frozenset(), history=False, version=False, completed=False)
+__all__ = ["carry_out", "merge_note"]
 
 
 def _document(task: TaskReplica) -> TaskDocument:
@@ -39,21 +37,13 @@ def _answer(task: TaskReplica, ref: int, value: object) -> None:
     task.core.emit(Reply(ref, value))
 
 
-def _changed(task: TaskReplica, **parts: object) -> None:
-    fields = {"slots": frozenset(), "notes": frozenset(), "calls": frozenset()} | parts
-    flags = {"history": False, "version": False, "completed": False} | fields
-    task.announce([Touched(**flags)], local=True)  # type: ignore[arg-type]
-
-
 def _update(task: TaskReplica, update: bytes, *, slot: str | None = None, note: str | None = None) -> None:
     """Write an update of the document; nothing is written for one that changed nothing."""
     if update:
         task.append(StreamName.STATE, EntryKind.UPDATE, update)
-        _changed(
-            task,
-            slots=frozenset() if slot is None else frozenset({slot}),
-            notes=frozenset() if note is None else frozenset({note}),
-        )
+        slots = frozenset() if slot is None else frozenset({slot})
+        notes = frozenset() if note is None else frozenset({note})
+        task.announce([Touched(slots, notes)], local=True)
 
 
 def _record(task: TaskReplica, name: StreamName, kind: EntryKind, record: Record, blob: str | None = None) -> Touched:
@@ -139,7 +129,7 @@ def merge_note(task: TaskReplica, command: c.MergeNote, state: bytes | None) -> 
     merge = _document(task).merge_note(command.name, command.text, command.base_sha256, state, scratch)
     if merge.update:
         task.append(StreamName.STATE, EntryKind.UPDATE, merge.update, writer=merge.writer)
-        _changed(task, notes=frozenset({command.name}))
+        task.announce([Touched(notes=frozenset({command.name}))], local=True)
     _answer(task, command.ref, MergedNote(_document(task).note(command.name), merge.overlap))
 
 
@@ -162,7 +152,7 @@ def _begin_call(task: TaskReplica, command: c.BeginCall) -> None:
         return
     _check_writable(task)
     task.running.add(begun.attempt)
-    _changed_by(task, _record(task, StreamName.STATE, EntryKind.CALL, begun))
+    task.announce([_record(task, StreamName.STATE, EntryKind.CALL, begun)], local=True)
     key = idempotency_key(task.core.subject, task.key, command.version, command.step)
     _answer(task, command.ref, CallBegun(begun.attempt, key))
 
@@ -178,14 +168,14 @@ def _end_call(task: TaskReplica, command: c.EndCall) -> None:
         command.version, command.step, command.attempt, command.ok, result, command.error, blob, lost=lost
     )
     task.running.discard(command.attempt)
-    _changed_by(task, _record(task, StreamName.STATE, EntryKind.CALL, outcome, blob))
+    task.announce([_record(task, StreamName.STATE, EntryKind.CALL, outcome, blob)], local=True)
     _answer(task, command.ref, CallRecorded(_document(task).view().calls[(command.version, command.step)]))
 
 
 def _plan_call(task: TaskReplica, command: c.PlanCall) -> None:
     plan = _document(task).plan_call(command.version, command.step, command.tool, command.arguments, command.requires)
     if plan is not None:
-        _changed_by(task, _record(task, StreamName.STATE, EntryKind.PLAN, plan))
+        task.announce([_record(task, StreamName.STATE, EntryKind.PLAN, plan)], local=True)
     _answer(task, command.ref, None)
 
 
@@ -198,7 +188,7 @@ def _append_history(task: TaskReplica, command: c.AppendHistory) -> None:
     items = _document(task).append_history(command.messages, command.answers)
     for item in items:
         _record_item(task, item)
-    _changed(task, history=True)
+    task.announce([Touched(history=True)], local=True)
     _answer(task, command.ref, tuple(item.item for item in items))
 
 
@@ -218,12 +208,8 @@ def _pop_history(task: TaskReplica, command: c.PopHistory) -> None:
     if pop is None:
         _answer(task, command.ref, None)
         return
-    _changed_by(task, _record(task, StreamName.HISTORY, EntryKind.HISTORY, pop))
+    task.announce([_record(task, StreamName.HISTORY, EntryKind.HISTORY, pop)], local=True)
     _answer(task, command.ref, next(entry for entry in history if entry.item == pop.item))
-
-
-def _changed_by(task: TaskReplica, touched: Touched) -> None:
-    task.announce([touched], local=True)
 
 
 _Handler = Callable[[TaskReplica, c.TaskCommand], None]

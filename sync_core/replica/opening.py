@@ -1,6 +1,6 @@
 """When a waiting command may be answered: opening a task, and waiting until everything is synced."""
 
-from sync_core.entry import EntryKind, encode_record
+from sync_core.entry import EntryKind, VersionDecision, encode_record
 from sync_core.errors import NotSyncedYet, ReadOnly, Refused, SegueError, TaskNotFound, VersionMismatch
 from sync_core.ids import StreamName
 from sync_core.replica.changes import LinkState
@@ -76,7 +76,11 @@ def _refuse_unknown(task: TaskReplica, opening: Opening) -> None:
 
 def _decide_version(task: TaskReplica, version: int) -> None:
     assert task.document is not None
-    decision = task.document.decide_version(version, task.core.device)
+    if version > task.document.view().version:
+        decision = task.document.decide_version(version, task.core.device)
+    else:
+        # The first entry of a new task: it makes the task known to others.
+        decision = VersionDecision(version, task.core.device)
     entry = task.append(StreamName.STATE, EntryKind.VERSION, encode_record(decision))
     task.document.record(entry)
 
