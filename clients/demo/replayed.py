@@ -3,10 +3,10 @@
 import os
 
 import msgspec
-from sync_core.document.document import TaskDocument
 
 from clients.demo.stores import StoredTask
 from clients.demo.story import SUBJECT, TASK
+from sync_core.document.document import TaskDocument
 from sync_core.document.slots import Slot
 from sync_core.document.view import TaskView
 from sync_core.entry import Entry

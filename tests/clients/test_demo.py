@@ -1,6 +1,7 @@
-"""The demo's parts: the PDF, the policy, the logs on disk, the picture, and the figures drawn from evidence."""
+"""The demo's parts: the PDF, the policy, the logs on disk, the picture, the processes."""
 
 import itertools
+import os
 import re
 import xml.etree.ElementTree as ET
 from decimal import Decimal
@@ -13,8 +14,10 @@ from clients.demo.executions import log_execution, read_executions
 from clients.demo.invoice import parse_invoice, read_invoice_file
 from clients.demo.layout import LABEL_LINE, lay_out
 from clients.demo.narrator import PlainNarrator, SilentNarrator, narrator_for
+from clients.demo.people import ScriptedPerson
 from clients.demo.policy import check_invoice, claim_values, load_policy
-from clients.demo.story import INVOICE_FILE, POLICY_FILE, SHIPPED
+from clients.demo.processes import DemoProcess, ProcessFailed
+from clients.demo.story import INVOICE_FILE, PHONE, POLICY_FILE, SHIPPED
 from clients.demo.timeline import Mark, MarkKind, Post, PostKind, Span, SpanKind, Timeline
 from clients.demo.transcript import LineKind, Transcript, read_transcript
 from sync_core.errors import ValueRefused
@@ -232,3 +235,34 @@ def test_the_kill_the_offline_spell_and_the_conflict_are_drawn() -> None:
     in_legend = 1
     assert kinds.count("spell") == 1 + in_legend
     assert len([each for each in root.iter("{http://www.w3.org/2000/svg}path") if each.get("class") == "red"]) == 3
+
+
+# --- processes --------------------------------------------------------------------------------------------------------
+
+
+async def test_a_process_that_fails_is_reported_with_its_last_words(tmp_path: Path) -> None:
+    program = "import sys; print('out of paper', file=sys.stderr); sys.exit(3)"
+    process = await DemoProcess.start(PHONE, ["-c", program], tmp_path / "phone.txt", SilentNarrator())
+    with pytest.raises(ProcessFailed, match=r"(?s)phone process ended early, with status 3.*out of paper"):
+        await process.until("waiting", ScriptedPerson(SilentNarrator(), {}))
+
+
+async def test_a_killed_process_is_gone_before_the_story_goes_on(tmp_path: Path) -> None:
+    process = await DemoProcess.start(PHONE, ["-c", "input()"], tmp_path / "phone.txt", SilentNarrator())
+    await process.kill()
+    assert process.life().killed
+    with pytest.raises(ProcessLookupError):
+        os.kill(process.pid, 0)
+
+
+async def test_a_process_asks_and_is_answered_over_its_own_streams(tmp_path: Path) -> None:
+    program = (
+        "from clients.demo.messages import *\n"
+        "print(encode_message(Message(MessageKind.QUESTION, 'Which?')), flush=True)\n"
+        "print(encode_message(Message(MessageKind.REACHED, input())), flush=True)\n"
+    )
+    process = await DemoProcess.start(PHONE, ["-c", program], tmp_path / "phone.txt", SilentNarrator())
+    person = ScriptedPerson(SilentNarrator(), {PHONE: ("CC-1042",)})
+    await process.until("CC-1042", person)
+    await process.until_end(person)
+    assert not process.life().killed
