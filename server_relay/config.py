@@ -37,6 +37,7 @@ class RelaySettings(msgspec.Struct, frozen=True):
     safety_window_entries: int = 256
     idle_task_ms: int = 10_000
     clock_jump_s_max: int = 3_600
+    store_bytes_max: int | None = None
 
     def __post_init__(self) -> None:
         if self.secret is None and not is_loopback(self.host):

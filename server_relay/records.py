@@ -129,7 +129,7 @@ class TaskImage(msgspec.Struct, frozen=True):
 
 
 class MailboxStats(msgspec.Struct, frozen=True):
-    """Sizes of a mailbox. Bytes are of the whole file set; counts are rows."""
+    """Sizes of a mailbox. Bytes are of the whole file set; counts are rows; `stored_at_ms` is of the last entry."""
 
     store_bytes: int
     subjects: int
@@ -138,6 +138,7 @@ class MailboxStats(msgspec.Struct, frozen=True):
     entries: int
     blobs: int
     blob_bytes: int
+    stored_at_ms: int
 
 
 # --- writes -----------------------------------------------------------------------------------------------------------

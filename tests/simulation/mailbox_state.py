@@ -275,4 +275,5 @@ class MailboxState:
             sum(len(task.log) for task in tasks),
             sum(len(task.blobs) for task in tasks),
             blob_bytes,
+            max((task.summary.stored_at_ms for task in tasks), default=0),
         )

@@ -1,0 +1,165 @@
+"""The mailbox's file: its tables, who may open it, and what SQLite's errors mean to a relay (rule G).
+
+Ids are computed, so that nothing is looked up for them: a stream's id is its task's and its name's number, an entry's
+row id is its task's and its stored_no; a task's entries lie in stored order.
+"""
+
+import os
+import sqlite3
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sync_core.errors import SegueError, StoreDamaged, StoreFull, StoreInUse, StoreUnusable
+from sync_core.ids import StreamName
+
+__all__ = ["NAMES", "STORED_NO_BITS", "connect", "entry_place", "mailbox_errors", "stream_key"]
+
+_APPLICATION_ID = 0x53654752
+_VERSION = 1
+_BUSY_TIMEOUT_S = 0.5
+_LOG_BYTES = 16 * 1024 * 1024
+
+STORED_NO_BITS = 32
+NAMES = (StreamName.STATE, StreamName.HISTORY, StreamName.HANDOVER, StreamName.AUTHORITY)
+_NUMBER_OF_NAME = {name: number for number, name in enumerate(NAMES)}
+
+_TABLES = """
+CREATE TABLE tasks (
+    id INTEGER PRIMARY KEY, subject TEXT NOT NULL, task TEXT NOT NULL, stored_no INTEGER NOT NULL DEFAULT 0,
+    version INTEGER NOT NULL DEFAULT 1, calls_done INTEGER NOT NULL DEFAULT 0,
+    calls_in_doubt INTEGER NOT NULL DEFAULT 0, completed INTEGER NOT NULL DEFAULT 0,
+    stored_at_ms INTEGER NOT NULL DEFAULT 0, UNIQUE (subject, task));
+CREATE TABLE streams (
+    id INTEGER PRIMARY KEY, epoch BLOB NOT NULL, head INTEGER NOT NULL, chain BLOB NOT NULL,
+    tail_from INTEGER NOT NULL, usable BLOB, offered BLOB);
+CREATE TABLE entries (
+    place INTEGER PRIMARY KEY, stream INTEGER NOT NULL, relay_seq INTEGER NOT NULL, writer INTEGER NOT NULL,
+    writer_seq INTEGER NOT NULL, content_hash BLOB NOT NULL, chain BLOB NOT NULL, checksum INTEGER NOT NULL,
+    wire BLOB NOT NULL);
+CREATE UNIQUE INDEX entries_by_relay_seq ON entries (stream, relay_seq);
+CREATE UNIQUE INDEX entries_by_writer_seq ON entries (stream, writer, writer_seq);
+CREATE TABLE writers (
+    stream INTEGER NOT NULL, writer INTEGER NOT NULL, device TEXT NOT NULL, next_clock INTEGER NOT NULL,
+    next_seq INTEGER NOT NULL, closed INTEGER NOT NULL, principal TEXT NOT NULL, PRIMARY KEY (stream, writer)
+) WITHOUT ROWID;
+CREATE TABLE covers (
+    stream INTEGER NOT NULL, writer INTEGER NOT NULL, first_seq INTEGER NOT NULL, last_seq INTEGER NOT NULL,
+    relay_seq INTEGER NOT NULL, PRIMARY KEY (stream, writer, first_seq)) WITHOUT ROWID;
+CREATE TABLE steps (
+    task INTEGER NOT NULL, version INTEGER NOT NULL, step TEXT NOT NULL, planned INTEGER NOT NULL, tool TEXT NOT NULL,
+    requires TEXT NOT NULL, done INTEGER NOT NULL, open TEXT NOT NULL, PRIMARY KEY (task, version, step)) WITHOUT ROWID;
+CREATE INDEX steps_waiting ON steps (task, version, step) WHERE planned AND NOT done;
+CREATE TABLE blobs (
+    task INTEGER NOT NULL, sha256 TEXT NOT NULL, size_bytes INTEGER NOT NULL, held_bytes INTEGER NOT NULL,
+    complete INTEGER NOT NULL, absent INTEGER NOT NULL, PRIMARY KEY (task, sha256)) WITHOUT ROWID;
+CREATE TABLE pieces (
+    id INTEGER PRIMARY KEY, task INTEGER NOT NULL, sha256 TEXT NOT NULL, offset INTEGER NOT NULL, data BLOB NOT NULL,
+    UNIQUE (task, sha256, offset));
+"""
+
+
+def stream_key(task: int, name: StreamName) -> int:
+    """Return the id of a task's stream."""
+    return task << 2 | _NUMBER_OF_NAME[name]
+
+
+def entry_place(task: int, stored_no: int) -> int:
+    """Return the row id of a task's entry."""
+    return task << STORED_NO_BITS | stored_no
+
+
+def connect(path: Path, store_bytes_max: int | None) -> sqlite3.Connection:
+    """Open a mailbox's file, or make it, mode 0600; nobody else can open it before the connection is closed.
+
+    Raises `StoreInUse` if another process has it, `StoreUnusable` if it is no mailbox of ours.
+    """
+    _make_private(path)
+    connection = sqlite3.connect(path, timeout=_BUSY_TIMEOUT_S, isolation_level=None)
+    try:
+        # One connection per process, and no second process: the lock ends with this one, however that ends.
+        connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+        _identify(connection)
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA fullfsync = ON")
+        connection.execute("PRAGMA checkpoint_fullfsync = ON")
+        connection.execute("PRAGMA temp_store = MEMORY")
+        connection.execute("PRAGMA trusted_schema = OFF")
+        connection.execute(f"PRAGMA journal_size_limit = {_LOG_BYTES}")
+        if store_bytes_max is not None:
+            page_bytes = connection.execute("PRAGMA page_size").fetchone()[0]
+            connection.execute(f"PRAGMA max_page_count = {max(1, store_bytes_max // page_bytes)}")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _make_private(path: Path) -> None:
+    """Make the file and its folder for this user alone; a symbolic link is refused, and so is a file of another mode
+    that this user cannot change."""
+    if path.is_symlink():
+        raise StoreUnusable("The relay's store is a symbolic link.", hint="Name the file itself.")
+    try:
+        path.absolute().parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0), 0o600)
+        try:
+            if not stat.S_ISREG(os.fstat(file).st_mode):
+                raise StoreUnusable("The relay's store is not a regular file.")
+            os.chmod(path, 0o600)
+        finally:
+            os.close(file)
+    except OSError as error:
+        raise StoreUnusable(f"The relay's store cannot be opened: {os.strerror(error.errno or 0)}.") from None
+
+
+def _identify(connection: sqlite3.Connection) -> None:
+    """Make the tables of a new file; refuse one that is not a mailbox of this version."""
+    connection.execute("BEGIN EXCLUSIVE")
+    application, version, tables = (
+        connection.execute(question).fetchone()[0]
+        for question in ("PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_master")
+    )
+    if (application, version, tables) == (0, 0, 0):
+        for statement in _TABLES.split(";"):
+            connection.execute(statement)
+        connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {_VERSION}")
+    elif application != _APPLICATION_ID:
+        raise StoreUnusable("The file is not a relay's store.", hint="Name another file with --db.")
+    elif version != _VERSION:
+        raise StoreUnusable("The relay's store is of another version.", hint="Use the version that wrote it.")
+    connection.execute("COMMIT")
+
+
+@contextmanager
+def mailbox_errors() -> Iterator[None]:
+    """Raise a `SegueError` for what SQLite raises about the file; an error in this program passes as it is."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        translated = _translate(error)
+        if translated is None:
+            raise
+        raise translated from error
+
+
+def _translate(error: sqlite3.Error) -> SegueError | None:
+    primary = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_OK) & 0xFF
+    if primary in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return StoreDamaged("The relay's store cannot be read.", hint="Stop the relay and restore a backup.")
+    if primary == sqlite3.SQLITE_CONSTRAINT:
+        return StoreDamaged("Two entries claim one place of the log.", hint="Report it; nothing was stored.")
+    if primary == sqlite3.SQLITE_FULL:
+        return StoreFull("The relay's store has reached its bound, or the disk is full.")
+    if primary in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY):
+        return StoreFull("The disk did not take the write.", hint="Free or repair the disk; no restart is needed.")
+    if primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return StoreInUse(
+            "Another process has the relay's store open.", owner_pid=None, hint="Stop it, or name another --db."
+        )
+    if primary in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH):
+        return StoreUnusable("The relay's store cannot be opened.")
+    return None

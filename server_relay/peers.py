@@ -1,0 +1,128 @@
+"""One websocket connection as the server sees it: frames decoded as they come, an out-queue of its own, one writer.
+
+A connection has at most one message waiting for the conductor, and none is read while its out-queue is full: so what a
+device can make the relay hold is bounded in both directions.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+from websockets.asyncio.server import ServerConnection
+from websockets.exceptions import ConnectionClosed
+
+from server_relay.fanout import CATCH_UP_ROOM_BYTES
+from sync_core.errors import ProtocolError
+from sync_core.limits import FRAME_BYTES_MAX, OUT_QUEUE_BYTES_MAX
+from sync_core.wire import ClientFrame, decode_client, join
+
+__all__ = ["Peer"]
+
+_CLOSE_GRACE_S = 5.0
+_MESSAGE_BYTES_MAX = FRAME_BYTES_MAX - 8
+
+
+class Peer:
+    """A connection. `out_bytes` wait in its out-queue; `on_drained` is called when fewer do."""
+
+    def __init__(self, conn: int, websocket: ServerConnection, on_drained: Callable[["Peer", bool], None]) -> None:
+        self.conn = conn
+        self.out_bytes = 0
+        self._websocket = websocket
+        self._on_drained = on_drained
+        self._out: deque[bytes] = deque()
+        self._ready = asyncio.Event()
+        self._may_read = asyncio.Event()
+        self._may_read.set()
+        self._handed_over = False
+        self._closing: tuple[int, str] | None = None
+        self._full = False
+
+    @property
+    def address(self) -> str:
+        """The other side's IP address."""
+        address = self._websocket.remote_address
+        return str(address[0]) if address else ""
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    async def receive(self) -> list[ClientFrame] | ProtocolError | None:
+        """Return the next message's frames, the error if it holds none, None once the connection is gone."""
+        await self._may_read.wait()
+        try:
+            message = await self._websocket.recv()
+        except ConnectionClosed:
+            return None
+        self._handed_over = True
+        self._may_read.clear()
+        try:
+            return decode_client(message)
+        except ProtocolError as error:
+            return error
+
+    def taken(self) -> None:
+        """The conductor took the message: the next one may be read, if the out-queue is not full."""
+        self._handed_over = False
+        self._allow_reading()
+
+    def _allow_reading(self) -> None:
+        if not self._handed_over and self.out_bytes <= OUT_QUEUE_BYTES_MAX:
+            self._may_read.set()
+
+    # --- writing -----------------------------------------------------------------------------------------------------
+
+    def send(self, frames: tuple[bytes, ...]) -> None:
+        """Put frames into the out-queue."""
+        self._out.extend(frames)
+        self.out_bytes += sum(map(len, frames))
+        self._full = self._full or self.out_bytes > CATCH_UP_ROOM_BYTES
+        if self.out_bytes > OUT_QUEUE_BYTES_MAX:
+            self._may_read.clear()
+        self._ready.set()
+
+    def close(self, code: int, reason: str) -> None:
+        """Close the connection once the out-queue is written, or without that after some seconds."""
+        if self._closing is None:
+            self._closing = (code, reason)
+            self._ready.set()
+            asyncio.get_running_loop().call_later(_CLOSE_GRACE_S, self.abort)
+
+    def abort(self) -> None:
+        """Drop the connection at once; harmless if it is closed."""
+        self._websocket.transport.abort()
+        self._handed_over = False
+        self._may_read.set()
+
+    async def write(self) -> None:
+        """Write the out-queue, joined into messages, until the connection closes."""
+        try:
+            while True:
+                await self._ready.wait()
+                self._ready.clear()
+                while self._out:
+                    frames, size = self._next_message()
+                    await self._websocket.send(join(frames))
+                    self._drained(size)
+                if self._closing is not None:
+                    await self._websocket.close(*self._closing)
+                    return
+        except ConnectionClosed:
+            return
+
+    def _next_message(self) -> tuple[list[bytes], int]:
+        frames: list[bytes] = []
+        size = 0
+        while self._out and (not frames or size + len(self._out[0]) <= _MESSAGE_BYTES_MAX):
+            frame = self._out.popleft()
+            frames.append(frame)
+            size += len(frame)
+        return frames, size
+
+    def _drained(self, size: int) -> None:
+        """Tell the conductor; at once only if the relay may have been waiting for room."""
+        self.out_bytes -= size
+        has_room_again = self._full and self.out_bytes <= CATCH_UP_ROOM_BYTES
+        if has_room_again:
+            self._full = False
+        self._allow_reading()
+        self._on_drained(self, has_room_again)
