@@ -13,7 +13,7 @@ import msgspec
 from clients.config import WrongUsage
 from sync_core.entry import Effect
 from sync_core.errors import ValueRefused
-from sync_core.values import JsonValue, canonical
+from sync_core.values import JsonValue, canonical, parse
 
 __all__ = ["Message", "RecordedCall", "Run", "Said", "Turn", "read_runs", "read_tools"]
 
@@ -40,6 +40,17 @@ class RecordedCall(msgspec.Struct, frozen=True):
         content = self.answer["content"]
         assert isinstance(content, str)
         return content
+
+    @property
+    def given(self) -> dict[str, JsonValue] | None:
+        """The arguments without those that are null, or None if the model garbled them: such a call cannot be run."""
+        try:
+            arguments = parse(self.arguments or "{}")
+        except ValueRefused:
+            return None
+        if not isinstance(arguments, dict):
+            return None
+        return {name: value for name, value in arguments.items() if value is not None}
 
 
 class Said(msgspec.Struct, frozen=True):

@@ -1,0 +1,131 @@
+"""The devices of a rehearsal: endpoints with a file each, a network that can be cut, and a crash that drops them."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from clients.desktop.rehearse.logs import Execution, LineLog
+from clients.desktop.rehearse.stand_ins import Asking, StandIns
+from sync_core import Backoff, Effect, Endpoint, Message, PlannedCall, Task
+from sync_core.endpoint.points import CallPoint, Crashed
+from sync_core.endpoint.transport import Connection, LinkLost, WebsocketTransport
+from sync_core.testing import crash_at
+
+__all__ = ["PATIENCE_S", "SUBJECT", "CuttableNetwork", "Device"]
+
+SUBJECT = "rehearsal"
+PATIENCE_S = 60.0
+"""How long a device waits for the relay before the rehearsal gives up, seconds."""
+
+_BACKOFF = Backoff(first_s=0.02, cap_s=0.1)
+"""Loopback is back at once, so a device that returns need not wait long for its next attempt."""
+
+
+class CuttableNetwork:
+    """Connections over websockets that end, and do not come back, while the network is cut."""
+
+    def __init__(self) -> None:
+        self._network = WebsocketTransport()
+        self._open: list[Connection] = []
+        self.is_cut = False
+
+    async def connect(self, url: str) -> Connection:
+        """Return an open connection; raises `LinkLost` while the network is cut."""
+        if self.is_cut:
+            raise LinkLost("offline, as scheduled")
+        connection = await self._network.connect(url)
+        if self.is_cut:
+            await connection.close()
+            raise LinkLost("offline, as scheduled")
+        self._open.append(connection)
+        return connection
+
+    async def cut(self) -> None:
+        """End every connection and refuse new ones."""
+        self.is_cut = True
+        while self._open:
+            await self._open.pop().close()
+
+    def restore(self) -> None:
+        """Let connections come about again."""
+        self.is_cut = False
+
+
+class Device:
+    """One device: its file outlives every opening of its endpoint. It works on one task at a time."""
+
+    def __init__(
+        self,
+        name: str,
+        store: Path,
+        relay: str,
+        log: LineLog[Execution],
+        shapes: Mapping[str, tuple[str, ...]],
+        effects: Mapping[str, Effect],
+    ) -> None:
+        self.name = name
+        self.store = store
+        self.network = CuttableNetwork()
+        self._relay = relay
+        self._stand_ins = StandIns(name, log)
+        self._shapes = shapes
+        self._tools = {made.name: made for made in self._stand_ins.tools(shapes, effects)}
+        self._endpoint: Endpoint | None = None
+        self._task: Task | None = None
+
+    async def task(self, key: str, *, create: bool = False) -> Task:
+        """Return this device's handle of a task, opening endpoint and task as far as they are not open."""
+        if self._task is not None and self._task.key != key:
+            await self._task.aclose()
+            self._task = None
+        if self._task is None:
+            self._task = await (await self._opened()).task(key, create=create)
+        return self._task
+
+    async def synced(self) -> None:
+        """Wait until the relay has all of this device's work, and this device all of the relay's."""
+        await (await self._opened()).synced(timeout_s=PATIENCE_S)
+
+    async def ask(self, key: str, pending: PlannedCall, asking: Asking, kill: CallPoint | None) -> Message | None:
+        """Run a pending call, or die at a point of it; returns its tool message, or None if the device died."""
+        task = await self.task(key)
+        self._stand_ins.asking = asking
+        try:
+            if kill is None:
+                return await task.run(pending)
+            with crash_at(kill.value):
+                return await task.run(pending)
+        except Crashed:
+            self._endpoint = self._task = None
+            return None
+        finally:
+            self._stand_ins.asking = None
+
+    async def call_again(self, key: str, pending: PlannedCall, asking: Asking) -> object:
+        """Ask for a call by its step and return the result; what is recorded must not run."""
+        task = await self.task(key)
+        self._stand_ins.asking = asking
+        given = asking.call.given or {}
+        try:
+            values = [given.get(name) for name in self._shapes[pending.tool]]
+            return await task.call(pending.step, self._tools[pending.tool], *values)
+        finally:
+            self._stand_ins.asking = None
+
+    async def close(self) -> None:
+        """Close the endpoint; the file stays."""
+        if self._endpoint is not None:
+            await self._endpoint.aclose()
+        self._endpoint = self._task = None
+
+    async def _opened(self) -> Endpoint:
+        if self._endpoint is None:
+            self._endpoint = await Endpoint.open(
+                self.store,
+                subject=SUBJECT,
+                device=self.name,
+                relay=self._relay,
+                tools=self._tools.values(),
+                backoff=_BACKOFF,
+                transport=self.network,
+            )
+        return self._endpoint

@@ -1,0 +1,56 @@
+"""The relay of a rehearsal: the real one, in a process of its own, on a free loopback port."""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+
+from sync_core.errors import SegueError
+
+__all__ = ["RelayFailed", "running_relay"]
+
+_PATIENCE_S = 20
+
+
+class RelayFailed(SegueError):
+    """The relay of a rehearsal did not start."""
+
+    code = "relay_failed"
+    status = 503
+
+
+class _Listening(msgspec.Struct):
+    url: str
+
+
+@asynccontextmanager
+async def running_relay(folder: Path) -> AsyncIterator[str]:
+    """Start a relay whose file lies in `folder`, and give its address; it is stopped at the end.
+
+    Raises `RelayFailed` with what it said if it does not start.
+    """
+    with (folder / "relay.log").open("wb") as errors:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "server_relay", "--db", str(folder / "relay.db"), "--port", "0", "--json"),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=errors,
+        )
+    try:
+        yield await _address(process, folder / "relay.log")
+    finally:
+        if process.returncode is None:
+            process.terminate()
+        await process.wait()
+
+
+async def _address(process: asyncio.subprocess.Process, errors: Path) -> str:
+    assert process.stdout is not None
+    try:
+        line = await asyncio.wait_for(process.stdout.readline(), _PATIENCE_S)
+        return msgspec.json.decode(line, type=_Listening).url
+    except (TimeoutError, msgspec.MsgspecError):
+        said = errors.read_text("utf-8", "replace").strip().splitlines()[-1:]
+        raise RelayFailed("The relay did not start.", hint=" ".join(said)) from None
