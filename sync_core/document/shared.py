@@ -47,24 +47,53 @@ NoteEdits = Mapping[str, Sequence[Edit]]
 """Edits by note; offsets count characters of the note's present text."""
 
 
+class _Collector:
+    """What the observers tell of the transaction that runs. They collect and never read the document."""
+
+    __slots__ = ("changes", "is_local", "update")
+
+    def __init__(self) -> None:
+        self.changes = Changes()
+        self.is_local = False
+        self.update = b""
+
+    def on_map(self, root: str, event: MapEvent) -> None:
+        found: dict[str, str | None] = getattr(self.changes, root)
+        for key, change in event.keys.items():  # type: ignore[attr-defined]
+            found[key] = change.get("newValue")
+
+    def on_text(self, name: str, _: TextEvent) -> None:
+        self.changes.notes.add(name)
+
+    def on_transaction(self, event: TransactionEvent) -> None:
+        if self.is_local:
+            self.update = event.update
+
+
 class SharedDoc:
-    """A document of a task, written under one writer id."""
+    """A document of a task, written under one writer id.
+
+    A subscription of pycrdt and its document hold each other, where no garbage collector sees it, so every subscription
+    is dropped with this object (measured: 12 KB lost for each document otherwise).
+    """
 
     def __init__(self, writer: int, genesis: bytes) -> None:
         self.writer = writer
         self._doc: Doc[Any] = Doc(client_id=writer)
-        self._changes = Changes()
-        self._local = False
-        self._update = b""
+        self._collector = _Collector()
         self._notes: dict[str, Text] = {}
         self._maps: dict[str, Map[str]] = {}
+        self._subscriptions = [self._doc.observe(self._collector.on_transaction)]
         for root in ("slots", "slotdefs"):
             shared: Map[str] = Map()
             self._doc[root] = shared
-            shared.observe(partial(self._on_map, root))
+            self._subscriptions.append(shared.observe(partial(self._collector.on_map, root)))
             self._maps[root] = shared
-        self._doc.observe(self._on_transaction)
         self.apply((genesis,))
+
+    def __del__(self) -> None:
+        for subscription in self._subscriptions:
+            subscription.drop()
 
     # --- changes ------------------------------------------------------------------------------------------------------
 
@@ -95,15 +124,15 @@ class SharedDoc:
         return self._transact_locally(change)
 
     def _transact_locally(self, change: Callable[[], None]) -> tuple[bytes, Changes]:
-        self._local, self._update = True, b""
+        self._collector.is_local, self._collector.update = True, b""
         try:
             changes = self._transact(change)
         finally:
-            self._local = False
-        return self._update, changes
+            self._collector.is_local = False
+        return self._collector.update, changes
 
     def _transact(self, change: Callable[[], None]) -> Changes:
-        changes = self._changes = Changes()
+        changes = self._collector.changes = Changes()
         try:
             with self._doc.transaction():
                 change()
@@ -113,20 +142,6 @@ class SharedDoc:
             raise DocumentBroken(f"pycrdt could not change the document ({type(error).__name__}).") from None
         return changes
 
-    # --- observers: collect, never read -------------------------------------------------------------------------------
-
-    def _on_map(self, root: str, event: MapEvent) -> None:
-        found: dict[str, str | None] = getattr(self._changes, root)
-        for key, change in event.keys.items():  # type: ignore[attr-defined]
-            found[key] = change.get("newValue")
-
-    def _on_text(self, name: str, event: TextEvent) -> None:
-        self._changes.notes.add(name)
-
-    def _on_transaction(self, event: TransactionEvent) -> None:
-        if self._local:
-            self._update = event.update
-
     # --- notes --------------------------------------------------------------------------------------------------------
 
     def _note(self, name: str) -> Text:
@@ -134,7 +149,7 @@ class SharedDoc:
         if text is None:
             text = Text()
             self._doc[_NOTE_PREFIX + name] = text
-            text.observe(partial(self._on_text, name))
+            self._subscriptions.append(text.observe(partial(self._collector.on_text, name)))
             self._notes[name] = text
         return text
 
