@@ -78,8 +78,9 @@ async def _ask_for(stage: Stage, task: Task, slot: Slot) -> None:
         try:
             await task.slots.confirm(slot.name, answer, read=slot)
             return
-        except ValueRefused as refused:
-            answer = await stage.ask_again(slot.name, refused.sentence, question)
+        except ValueRefused:
+            schema = slot.definition.schema if slot.definition else ""
+            answer = await stage.ask_again(slot.name, f"That does not fit the schema {schema}.", question)
 
 
 async def _overwrite(task: Task, stale: str) -> None:
