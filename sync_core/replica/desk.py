@@ -59,8 +59,7 @@ class Desk:
         if task is None:
             self._reply(command.ref, None)
         elif self._table.ready(task, command):
-            if task.outbox.unsent:
-                count = len(task.outbox.unsent)
+            if count := len(task.outbox):
                 self._fail(command.ref, UnsentWork(f"{count} entries of {task.key} are not stored at the relay yet."))
                 return
             self._core.write(DropTask(task.key))

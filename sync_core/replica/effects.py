@@ -6,6 +6,7 @@ and the Replica is told with `CommitFailed`.
 
 A `Load…` effect reads what was written before it: the driver commits everything that it has collected so far, reads,
 and hands the answer to the Replica before any other event; the answer's effects follow those of the asking event.
+It is answered also after a commit that failed: the Replica then reads again what it had dropped.
 """
 
 import msgspec

@@ -231,16 +231,17 @@ def on_lost(task: TaskReplica, download: Download) -> None:
     """Nobody can deliver this blob now."""
     for ref in download.refs:
         task.core.emit(Fail(ref, ResultUnavailable("The relay does not have the result.")))
-    if download.snapshot and download.sha256 in task.snapshot_loading:
-        task.snapshot_data[download.sha256] = None
+    if download.snapshot and download.sha256 in task.snapshots_asked:
+        task.snapshots_asked.discard(download.sha256)
+        task.snapshots_lost.add(download.sha256)
         advance(task)
 
 
 def _use_snapshot(task: TaskReplica, download: Download) -> None:
     sha256 = download.sha256
-    if sha256 in task.snapshot_loading:
-        task.snapshot_loading.discard(sha256)
-        task.snapshot_data[sha256] = task.transfers.keep(download)
+    if sha256 in task.snapshots_asked:
+        task.snapshots_asked.discard(sha256)
+        task.snapshots[sha256] = task.transfers.keep(download)
         advance(task)
         return
     for stream in task.streams.values():
@@ -252,13 +253,13 @@ def _use_snapshot(task: TaskReplica, download: Download) -> None:
 
 def on_snapshot_bytes(task: TaskReplica, sha256: str, data: bytes | None) -> None:
     """The store answered for a recovered snapshot: go on with it, or ask the relay."""
-    if sha256 not in task.snapshot_loading:
+    if sha256 not in task.snapshots_asked:
         return
     if data is None:
         task.transfers.fetch(sha256).snapshot = True
         return
-    task.snapshot_loading.discard(sha256)
-    task.snapshot_data[sha256] = data
+    task.snapshots_asked.discard(sha256)
+    task.snapshots[sha256] = data
     advance(task)
 
 
@@ -272,7 +273,7 @@ def check_offer(task: TaskReplica, image: TaskImage) -> None:
     if offer is None or kept is None or kept.covers_seq > offer.covers_seq or kept.ranks:
         return
     writers = table_at(kept, offer.covers_seq)
-    scratch = numbered_document(task.core, task.key, kept.document, kept.entries, offer.covers_seq)
+    scratch = numbered_document(task, kept.document, kept.entries, offer.covers_seq)
     if writers is not None and scratch.digest(name, writers) == offer.digest:
         task.core.send(SnapshotConfirmed(kept.stream, kept.epoch, offer.sha256, offer.digest))
 
@@ -287,7 +288,7 @@ def _adopt(task: TaskReplica, stream: StreamReplica, data: bytes) -> None:
         return
     if snapshot.document:
         scan_document(snapshot.document)
-    scratch = numbered_document(task.core, task.key, snapshot.document, snapshot.records, snapshot.covers_seq)
+    scratch = numbered_document(task, snapshot.document, snapshot.records, snapshot.covers_seq)
     writers = {row.writer: row for row in snapshot.writers}
     if scratch.digest(stream.name, writers) != snapshot.digest:
         raise EntryRefused("The snapshot does not hold what its digest says.")
@@ -307,7 +308,7 @@ def _adopt(task: TaskReplica, stream: StreamReplica, data: bytes) -> None:
 def _confirm_own(task: TaskReplica, stream: StreamReplica, data: bytes) -> None:
     """A fresh download of the own offer: what lies at the relay is what was made (rule F)."""
     snapshot = decode_snapshot(data)
-    scratch = numbered_document(task.core, task.key, snapshot.document, snapshot.records, snapshot.covers_seq)
+    scratch = numbered_document(task, snapshot.document, snapshot.records, snapshot.covers_seq)
     writers = {row.writer: row for row in snapshot.writers}
     offer = stream.offer
     if offer is not None and scratch.digest(stream.name, writers) == offer.digest:

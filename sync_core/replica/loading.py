@@ -5,10 +5,11 @@ from sync_core.entry import Entry, EntryKind
 from sync_core.errors import EntryRefused, StoreDamaged
 from sync_core.replica.log import quarantine
 from sync_core.replica.outbox import Key, Outbox, key_of
+from sync_core.replica.snapshots import fill
 from sync_core.replica.task import TaskReplica
 from sync_core.replica.writes import TaskImage
 
-__all__ = ["install"]
+__all__ = ["install", "snapshots_missing"]
 
 
 def install(task: TaskReplica, image: TaskImage) -> None:
@@ -46,11 +47,25 @@ def install(task: TaskReplica, image: TaskImage) -> None:
         task.reload()
 
 
+def snapshots_missing(task: TaskReplica, image: TaskImage) -> list[str]:
+    """Return the recovered snapshots of an image whose bytes must be read before it can be installed."""
+    return [
+        entry.blob
+        for stream in image.streams
+        for entry in stream.entries
+        if entry.kind is EntryKind.SNAPSHOT
+        and entry.relay_seq is not None
+        and entry.blob is not None
+        and entry.blob not in task.snapshots
+        and entry.blob not in task.snapshots_lost
+    ]
+
+
 def _loaded(task: TaskReplica, compacted: bytes, entries: list[Entry]) -> TaskDocument | None:
     """Return the document of what the store holds; None if an entry had to be quarantined (scenario SE-24)."""
     document = _new_document(task)
     try:
-        document.load(compacted, entries)
+        fill(document, compacted, entries, task.snapshots)
     except (DocumentBroken, EntryRefused):
         _quarantine_culprit(task, compacted, entries)
         return None
@@ -65,7 +80,7 @@ def _quarantine_culprit(task: TaskReplica, compacted: bytes, entries: list[Entry
     """Find the first stored entry that cannot be loaded and take it out of the document for good."""
     scratch = _new_document(task)
     try:
-        scratch.load(compacted, ())
+        fill(scratch, compacted, [entry for entry in entries if entry.kind is EntryKind.SNAPSHOT], task.snapshots)
     except (DocumentBroken, EntryRefused):
         raise StoreDamaged(f"The merged row of {task.key} cannot be read.") from None
     for entry in entries:

@@ -20,7 +20,7 @@ from sync_core.replica.stream import OwnPlace, StreamReplica
 from sync_core.replica.task import Rewrite, TaskReplica
 from sync_core.replica.writes import NumberEntries, PutEntry, QuarantineEntry, SetWriter
 
-__all__ = ["advance", "quarantine"]
+__all__ = ["advance", "ask_snapshot", "quarantine"]
 
 
 def advance(task: TaskReplica) -> None:
@@ -146,18 +146,24 @@ def _writer_reused(task: TaskReplica, stream: StreamReplica, place: int, entry: 
 
 
 def _snapshot_here(task: TaskReplica, stream: StreamReplica, place: int, entry: Entry) -> bool:
-    if entry.blob is None or entry.blob in task.snapshot_data:
+    sha256 = entry.blob
+    if sha256 is None or sha256 in task.snapshots or sha256 in task.snapshots_lost:
         return True
     stream.held[place] = entry
-    if entry.blob not in task.snapshot_loading:
-        task.snapshot_loading.add(entry.blob)
-        task.core.emit(LoadBlob(task.key, entry.blob))
+    ask_snapshot(task, sha256)
     return False
+
+
+def ask_snapshot(task: TaskReplica, sha256: str) -> None:
+    """Read the bytes of a recovered snapshot, once; the relay is asked if the store does not have them."""
+    if sha256 not in task.snapshots_asked:
+        task.snapshots_asked.add(sha256)
+        task.core.emit(LoadBlob(task.key, sha256))
 
 
 def _merge_snapshot(task: TaskReplica, stream: StreamReplica, entry: Entry) -> Touched:
     assert task.document is not None
-    data = task.snapshot_data.pop(entry.blob or "", None)
+    data = task.snapshots.get(entry.blob or "")
     snapshot, rows = checked_snapshot(data, stream.id, stream.writers)
     touched = task.document.merge_document(snapshot.document, snapshot.records)
     for row in rows:

@@ -173,9 +173,7 @@ def _rewritten_updates(
     document = next((s.document for s in image.streams if split_stream(s.stream)[1] is StreamName.STATE), b"")
     base = [entry for stream in image.streams for entry in stream.entries if key_of(entry) not in gone]
     skip = frozenset(index for index, entry in enumerate(redo) if entry in refused)
-    updates = rewrite_updates(
-        task.core.subject, task.key, task.core.device, task.writer, task.core.entropy, document, base, redo, skip
-    )
+    updates = rewrite_updates(task.core.subject, task.key, task.writer, document, base, redo, skip)
     return {key_of(entry): update for entry, update in zip(redo, updates, strict=True)}
 
 
@@ -217,6 +215,10 @@ def _is_in_log(stream: StreamImage) -> bool:
 
 def compaction_due(core: Core, image: TaskImage) -> bool:
     """Whether so many stored updates have piled up that they should become one row."""
+    if any(
+        entry.kind is EntryKind.SNAPSHOT and entry.relay_seq is not None for s in image.streams for entry in s.entries
+    ):
+        return True
     return any(
         sum(entry.kind is EntryKind.UPDATE and entry.relay_seq is not None for entry in stream.entries)
         >= core.settings.compact_entries
@@ -235,10 +237,10 @@ def compact(task: TaskReplica, image: TaskImage) -> bool:
     if not _is_in_log(stream):
         return False
     writers = {row.writer: row for row in stream.writers}
-    before = numbered_document(task.core, task.key, stream.document, stream.entries, stream.cursor)
+    before = numbered_document(task, stream.document, stream.entries, stream.cursor)
     merged = before.state_bytes()
     records = [entry for entry in stream.entries if entry.kind not in (EntryKind.UPDATE, EntryKind.SNAPSHOT)]
-    after = numbered_document(task.core, task.key, merged, records, stream.cursor)
+    after = numbered_document(task, merged, records, stream.cursor)
     name = StreamName.STATE
     if after.digest(name, writers) != before.digest(name, writers):
         raise StoreDamaged(f"Compacting {task.key} would change its content; nothing was deleted.")
@@ -252,7 +254,7 @@ def offer_snapshot(task: TaskReplica, image: TaskImage, name: StreamName) -> Non
     if stream is None or stream.ranks or not stream.cursor or not _is_in_log(stream):
         return
     try:
-        snapshot = make_snapshot(task.core, task.key, stream)
+        snapshot = make_snapshot(task, stream)
     except SegueError:
         return
     data = encode_record(snapshot)

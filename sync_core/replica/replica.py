@@ -15,8 +15,8 @@ from sync_core.replica import frames, recovery
 from sync_core.replica.changes import LinkState, Status, TaskDiverged
 from sync_core.replica.core import Core, ReplicaSettings
 from sync_core.replica.desk import Desk
-from sync_core.replica.loading import install
-from sync_core.replica.log import advance
+from sync_core.replica.loading import install, snapshots_missing
+from sync_core.replica.log import advance, ask_snapshot
 from sync_core.replica.opening import settle_openings
 from sync_core.replica.session import SessionEvent
 from sync_core.replica.table import TaskTable
@@ -98,9 +98,26 @@ class Replica:
         if task is None:
             return
         self._table.touch(task)
+        task.image = event.image
+        for sha256 in snapshots_missing(task, event.image):
+            ask_snapshot(task, sha256)
+        self._try_install(task)
+
+    def _on_blob(self, event: e.BlobLoaded) -> None:
+        self._desk.on_blob(event)
+        task = self._table.get(event.task)
+        if task is not None:
+            self._try_install(task)
+
+    def _try_install(self, task: TaskReplica) -> None:
+        """Install a task's image once the recovered snapshots in it are at hand, then do what waited for it."""
+        image = task.image
+        if image is None or snapshots_missing(task, image):
+            return
+        task.image = None
         before = task.waiting
         try:
-            self._install(task, event.image)
+            self._install(task, image)
         except SegueError as error:
             task.loading = False
             self._desk.give_up(task, self._table.unpark(task.key), error)
@@ -140,7 +157,8 @@ class Replica:
         error: SegueError | None = None
         if compactions or recovery.compaction_due(self._core, image):
             try:
-                recovery.compact(task, image)
+                if recovery.compact(task, image):
+                    task.snapshots.clear()
             except SegueError as failure:
                 error = failure
         for ref in compactions:
@@ -252,9 +270,11 @@ class Replica:
         elif isinstance(frame, BlobPiece):
             if (download := task.transfers.on_piece(frame)) is not None:
                 frames.on_download(task, download)
+                self._try_install(task)
         elif isinstance(frame, BlobMissing):
             if (missing := task.transfers.on_missing(frame)) is not None:
                 frames.on_lost(task, missing)
+                self._try_install(task)
         elif self._table.ready(task, event):
             self._on_document_frame(task, frame)
 
@@ -351,7 +371,6 @@ _COMMANDS: dict[type, Callable[..., None]] = {
     c.PlanCall: Desk.on_task_command,
     c.AppendHistory: Desk.on_task_command,
     c.PopHistory: Desk.on_task_command,
-    e.BlobLoaded: Desk.on_blob,
     e.BaseLoaded: Desk.on_base,
 }
 
@@ -362,5 +381,6 @@ _EVENTS: dict[type, Callable[..., None]] = {
     e.FrameReceived: Replica._on_frame,
     e.Tick: Replica._on_tick,
     e.TaskLoaded: Replica._on_loaded,
+    e.BlobLoaded: Replica._on_blob,
     e.CommitFailed: Replica._on_commit_failed,
 }

@@ -1,5 +1,6 @@
 """Snapshots (rule F): a stream's content at exactly one place, made in a scratch document, never from the live one."""
 
+import hashlib
 from collections.abc import Iterable, Mapping
 
 from sync_core.document.document import TaskDocument
@@ -10,13 +11,13 @@ from sync_core.entry import (
     WriterRow,
     decode_snapshot,
 )
-from sync_core.errors import EntryRefused
+from sync_core.errors import EntryRefused, StoreDamaged
 from sync_core.guard import check_snapshot
 from sync_core.ids import StreamName, new_writer, split_stream
-from sync_core.replica.core import Core
+from sync_core.replica.task import TaskReplica
 from sync_core.replica.writes import StreamImage
 
-__all__ = ["checked_snapshot", "make_snapshot", "numbered_document", "recovery_snapshot"]
+__all__ = ["checked_snapshot", "fill", "make_snapshot", "numbered_document", "recovery_snapshot"]
 
 
 def checked_snapshot(
@@ -31,16 +32,35 @@ def checked_snapshot(
     return snapshot, check_snapshot(snapshot, writers)
 
 
-def numbered_document(core: Core, task: str, document: bytes, entries: Iterable[Entry], upto: int) -> TaskDocument:
+def fill(document: TaskDocument, compacted: bytes, entries: Iterable[Entry], snapshots: Mapping[str, bytes]) -> None:
+    """Load a document from a compacted row, recovered snapshots (by their hash) and entries.
+
+    Merged content goes first: it depends on nothing, and entries may depend on it. Raises `EntryRefused`,
+    `DocumentBroken`, `StoreDamaged` if the bytes of a snapshot are not here.
+    """
+    entries = tuple(entries)
+    document.load(compacted, ())
+    for entry in entries:
+        if entry.kind is EntryKind.SNAPSHOT and entry.relay_seq is not None:
+            data = snapshots.get(entry.blob or "")
+            if data is None:
+                raise StoreDamaged("The bytes of a recovered snapshot are gone from the store.")
+            document.merge_document(decode_snapshot(data).document, ())
+    document.load(b"", entries)
+
+
+def numbered_document(task: TaskReplica, compacted: bytes, entries: Iterable[Entry], upto: int) -> TaskDocument:
     """Return a scratch document of exactly the entries with a number up to a place."""
-    scratch = TaskDocument(core.subject, task, core.device, new_writer(core.entropy), core.entropy)
-    scratch.load(document, [entry for entry in entries if entry.relay_seq is not None and entry.relay_seq <= upto])
+    core = task.core
+    scratch = TaskDocument(core.subject, task.key, core.device, new_writer(core.entropy), core.entropy)
+    numbered = [entry for entry in entries if entry.relay_seq is not None and entry.relay_seq <= upto]
+    fill(scratch, compacted, numbered, task.snapshots)
     return scratch
 
 
-def make_snapshot(core: Core, task: str, image: StreamImage) -> Snapshot:
+def make_snapshot(task: TaskReplica, image: StreamImage) -> Snapshot:
     """Return the snapshot of a stream at its cursor; `image` is what the store holds of it."""
-    scratch = numbered_document(core, task, image.document, image.entries, image.cursor)
+    scratch = numbered_document(task, image.document, image.entries, image.cursor)
     writers = {row.writer: row for row in image.writers}
     name = split_stream(image.stream)[1]
     return Snapshot(
@@ -72,5 +92,5 @@ def recovery_snapshot(image: StreamImage) -> Snapshot:
         document=image.document,
         records=(),
         writers=tuple(sorted(image.snapshot_writers, key=lambda row: row.writer)),
-        digest=b"",
+        digest=hashlib.sha256(image.document).digest(),
     )

@@ -24,6 +24,7 @@ from sync_core.replica.writes import (
     FollowedTask,
     PutEntry,
     SetPosition,
+    TaskImage,
 )
 from sync_core.wire import DigestAt
 
@@ -89,8 +90,10 @@ class TaskReplica:
         self.snapshot_wanted: StreamName | None = None
         self.offer_to_check: StreamName | None = None
         self.resend = False
-        self.snapshot_data: dict[str, bytes | None] = {}
-        self.snapshot_loading: set[str] = set()
+        self.snapshots: dict[str, bytes] = {}
+        self.snapshots_lost: set[str] = set()
+        self.snapshots_asked: set[str] = set()
+        self.image: TaskImage | None = None
         self.running: set[str] = set()
         self.pinned: set[tuple[str, str]] = set()
         self.offers: dict[str, Snapshot] = {}
@@ -212,6 +215,8 @@ class TaskReplica:
             stream.writers = {}
             stream.snapshot_writers = ()
             stream.held.clear()
+        self.snapshots.clear()
+        self.snapshots_lost.clear()
 
     def reload(self) -> None:
         """Drop the document and read it again; what was consumed so far is written before."""
