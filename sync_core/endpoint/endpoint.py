@@ -18,6 +18,7 @@ from sync_core.endpoint.listing import TaskInfo, TaskState, listed_tasks
 from sync_core.endpoint.model_tools import MODEL_TOOL_NAMES
 from sync_core.endpoint.opening import Opening
 from sync_core.endpoint.runner import Runner
+from sync_core.endpoint.stored import StoredTask, read_stored
 from sync_core.endpoint.task import Access, Task
 from sync_core.endpoint.tools import Tool
 from sync_core.endpoint.transport import Transport, WebsocketTransport
@@ -27,7 +28,7 @@ from sync_core.replica.changes import Change, LinkState, Status
 from sync_core.replica.commands import AwaitSynced, CloseTask, CompactTask, EvictTask, OpenTask, QueryTasks
 from sync_core.replica.core import ReplicaSettings
 from sync_core.replica.replica import Replica
-from sync_core.replica.writes import StoreStats, TaskImage
+from sync_core.replica.writes import StoreStats
 from sync_core.values import JsonValue
 from sync_core.wire import Listing
 
@@ -212,9 +213,10 @@ class Endpoint:
         """Merge what is stored of a task into one row, after checking that the content is equal."""
         await self._runner.tell(CompactTask(self._runner.ref(), check_task(key)))
 
-    async def image(self, key: str) -> TaskImage:
-        """Return all that the store keeps of a task, for audit and tests."""
-        return await self._runner.read(lambda store: store.load_task(check_task(key)), TaskImage)
+    async def stored(self, key: str) -> StoredTask:
+        """Return a task as this device's file holds it, read anew, with its digest: for audit and tests."""
+        check_task(key)
+        return await self._runner.read(lambda store: read_stored(store, self._subject, key, self._device), StoredTask)
 
     async def synced(self, *, timeout_s: float | None = None) -> None:
         """Wait until all that was written here before the call is stored at the relay, and all it held is merged here.

@@ -32,7 +32,7 @@ class Notes:
         return await self._change(WriteNote(self._ref(), self._handle.key, check_note(name), text, content_sha256))
 
     async def merge(self, name: str, text: str, *, base: Note | str) -> MergedNote:
-        """Merge a text, made from `base` (a note that was read, or its hash), into the current one.
+        """Merge a text, made from `base` (a note that `read` gave, or its hash), into the current one.
 
         Lines that both ends changed come back as `overlap`. Raises `BaseUnknown` if this device did not read the base.
         """

@@ -18,8 +18,8 @@ from sync_core.wire import join
 
 __all__ = ["LINK_QUEUE_BYTES_MAX", "Connection", "LinkLost", "Outbox", "Transport", "WebsocketTransport"]
 
-LINK_QUEUE_BYTES_MAX = 8 * 1024 * 1024
-"""Bytes that may wait for one connection: room for the greetings of tens of thousands of followed tasks."""
+LINK_QUEUE_BYTES_MAX = 32 * 1024 * 1024
+"""Bytes that may wait for one connection: room for what many tasks, written to while offline, have in flight."""
 
 _ARRAY_HEAD_BYTES = 5
 _OPEN_TIMEOUT_S = 5

@@ -1,0 +1,23 @@
+"""An endpoint on a fresh store, without a relay."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from sync_core.endpoint.endpoint import Endpoint
+from sync_core.endpoint.task import Task
+
+KEY = "expense/TRIP-118"
+
+
+@pytest.fixture
+async def phone(tmp_path: Path) -> AsyncIterator[Endpoint]:
+    async with Endpoint.open(tmp_path / "phone.db", subject="acme", device="phone") as endpoint:
+        yield endpoint
+
+
+@pytest.fixture
+async def task(phone: Endpoint) -> AsyncIterator[Task]:
+    async with phone.task(KEY, create=True) as task:
+        yield task

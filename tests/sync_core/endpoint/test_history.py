@@ -1,0 +1,66 @@
+"""The conversation at a handle."""
+
+import asyncio
+
+import pytest
+
+from sync_core.endpoint.endpoint import Endpoint
+from sync_core.endpoint.task import Task
+from sync_core.errors import ValueRefused
+from tests.sync_core.endpoint.conftest import KEY
+
+
+def _said(number: int) -> dict[str, object]:
+    return {"role": "user", "content": f"message {number}"}
+
+
+async def test_the_newest_come_oldest_first(task: Task) -> None:
+    await task.history.append(*(_said(number) for number in range(5)))
+    assert await task.history.items(last=3) == [_said(2), _said(3), _said(4)]
+    assert await task.history.items() == [_said(number) for number in range(5)]
+    assert await task.history.items(last=0) == []
+    assert await task.history.items(last=9) == await task.history.items()
+
+
+async def test_pop_removes_exactly_one_and_gives_none_when_empty(task: Task) -> None:
+    await task.history.append(_said(1), _said(2))
+    assert await task.history.pop() == _said(2)
+    assert await task.history.items() == [_said(1)]
+    assert await task.history.pop() == _said(1)
+    assert await task.history.pop() is None
+
+
+async def test_a_large_message_comes_back_whole(task: Task) -> None:
+    large = {"role": "user", "content": "é" * 100_000}
+    await task.history.append(large)
+    assert task.view.history[0].blob is not None
+    assert await task.history.items() == [large]
+    assert await task.history.pop() == large
+
+
+async def test_one_bad_message_of_several_keeps_all_out(task: Task) -> None:
+    with pytest.raises(ValueRefused):
+        await task.history.append(_said(1), {"role": "user", "content": float("nan")})
+    assert await task.history.items() == []
+    await task.history.append()
+    assert task.view.history == ()
+
+
+@pytest.mark.parametrize("hops", range(6))
+async def test_a_cancelled_append_of_several_leaves_all_or_none(phone: Endpoint, task: Task, hops: int) -> None:
+    appending = asyncio.create_task(task.history.append(*(_said(number) for number in range(3))))
+    for _ in range(hops):
+        await asyncio.sleep(0)
+    appending.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await appending
+    await phone.stats()
+    assert len(await task.history.items()) in (0, 3)
+
+
+async def test_chat_text_is_no_state(task: Task) -> None:
+    await task.slots.declare("cost_center", ask="Which?", required=True)
+    await task.history.append({"role": "user", "content": "The cost centre is CC-1042."})
+    assert [slot.name for slot in task.slots.missing()] == ["cost_center"]
+    assert "CC-1042" not in task.brief().text
+    assert KEY in task.brief().text
