@@ -18,7 +18,7 @@ from sync_core.document.digest import digest_of
 from sync_core.document.genesis import genesis_update
 from sync_core.document.growth import Growth
 from sync_core.document.ledger import Ledger
-from sync_core.document.note_table import NoteTable, edit_base
+from sync_core.document.note_table import NoteTable, edit_base, load_base
 from sync_core.document.notes import Note, NoteMerge, check_base, check_text, find_once, overlap
 from sync_core.document.records import Records, Touched
 from sync_core.document.shared import Changes, DocumentBroken, MapEdit, SharedDoc
@@ -79,7 +79,7 @@ class TaskDocument:
         self._ledger.load(document, (entry.payload for entry in updates if entry.relay_seq is not None))
         payloads = [entry.payload for entry in updates]
         self._take(self._shared.apply([document, *payloads] if document else payloads))
-        self._growth.recount(self._shared.clocks())
+        self._growth.recount(self._shared.clocks(), None if payloads else document)
         for entry in entries:
             if entry.kind is not EntryKind.UPDATE:
                 self._records.add(entry)
@@ -235,8 +235,7 @@ class TaskDocument:
         if base_sha256 == note.content_sha256:
             return NoteMerge(self._edit(name, diff(note.text, text)), self.writer)
         self._growth.check()
-        base = SharedDoc(scratch_writer, self._genesis)
-        base.apply((base_state,))
+        base = load_base(scratch_writer, self._genesis, name, base_state)
         base_text, update = edit_base(base, self._shared, name, base_sha256, text)
         if update:
             base.apply((self._shared.state_bytes(),))
@@ -256,6 +255,11 @@ class TaskDocument:
         return update
 
     # --- calls --------------------------------------------------------------------------------------------------------
+
+    def set_running(self, attempts: frozenset[str]) -> None:
+        """Say which attempts execute in this opening right now: their steps show as running, not as in doubt."""
+        self._view = None
+        self._records.run(attempts)
 
     def begin_call(
         self,
@@ -278,7 +282,7 @@ class TaskDocument:
         if not check_begin(call, step, effect, arguments_digest, running) and call is not None:
             return CallRecorded(call)
         attempt = new_hex_id(self._entropy)
-        self._records.run(running | {attempt})
+        self.set_running(running | {attempt})
         if arguments is not None and len(arguments.encode()) > ARGUMENT_INLINE_BYTES_MAX:
             arguments = None
         return CallIntent(step, version, tool, effect, arguments_digest, attempt, self._next_n(), arguments)
@@ -299,7 +303,7 @@ class TaskDocument:
         call = self._records.calls().get((version, step))
         if call is None or all(known.attempt != attempt for known in call.attempts):
             raise ValueRefused(f"The step {step} has no such attempt.", hint="Begin the call first.")
-        self._records.run(self._records.running - {attempt})
+        self.set_running(self._records.running - {attempt})
         lost = lost or (ok and result is None and blob is None)
         return CallOutcome(step, version, attempt, ok, None if blob else result, error, lost)
 

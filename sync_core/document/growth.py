@@ -32,9 +32,9 @@ class Growth:
         """Slot and note writes over the task's life."""
         return self._sets - (-self._text_units // _UNITS_PER_WRITE)
 
-    def recount(self, clocks: dict[int, int]) -> None:
-        """Count anew from the merged document and its clocks."""
-        state = self._state_bytes()
+    def recount(self, clocks: dict[int, int], state: bytes | None = None) -> None:
+        """Count anew from the clocks and the merged document, if it is not at hand as `state`."""
+        state = self._state_bytes() if state is None else state
         self._bytes_at_most = len(state)
         self._sets = sum(state.count(parent) for parent in _MAP_PARENTS)
         self._text_units = sum(clocks.values()) - GENESIS_CLOCKS - self._sets

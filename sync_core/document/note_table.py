@@ -4,10 +4,10 @@ from collections.abc import Iterable, Mapping
 
 from sync_core.document.diff import diff
 from sync_core.document.notes import Note, make_note
-from sync_core.document.shared import SharedDoc
+from sync_core.document.shared import DocumentBroken, SharedDoc
 from sync_core.errors import BaseUnknown
 
-__all__ = ["NoteTable", "edit_base"]
+__all__ = ["NoteTable", "edit_base", "load_base"]
 
 
 class NoteTable:
@@ -30,7 +30,7 @@ class NoteTable:
         """Return every note that has text. The mapping is never changed afterwards."""
         if self._stale:
             notes = dict(self._notes)
-            for name in self._stale:
+            for name in sorted(self._stale):
                 text = self._shared.note_text(name)
                 if text:
                     notes[name] = make_note(name, text)
@@ -45,17 +45,30 @@ class NoteTable:
         return sorted((note.name, note.text) for note in self.notes().values())
 
 
-def edit_base(base: SharedDoc, live: SharedDoc, name: str, base_sha256: str, text: str) -> tuple[str, bytes]:
-    """Turn the note of a scratch document, which holds the base's state, into `text`; return (base's text, update).
+def load_base(writer: int, genesis: bytes, name: str, state: bytes) -> SharedDoc:
+    """Return a scratch document of a pinned state; its writer id is its own, or the same clocks were used twice."""
+    base = SharedDoc(writer, genesis)
+    try:
+        base.apply((state,))
+    except DocumentBroken:
+        raise _unknown(name) from None
+    return base
 
-    The scratch document has a writer id of its own: with the live one it would use the same clocks twice. Raises
-    `BaseUnknown` if the state is not of that base, or holds what the live document does not: own operations that were
-    written again under another id.
+
+def edit_base(base: SharedDoc, live: SharedDoc, name: str, base_sha256: str, text: str) -> tuple[str, bytes]:
+    """Turn the note of a scratch document of its base into `text`; return (the base's text, the update).
+
+    Raises `BaseUnknown` if the state is not of that base, or holds what the live document does not: own operations that
+    were written again under another id.
     """
     base_text = base.note_text(name)
     known = live.clocks()
     covered = all(clock <= known.get(writer, 0) for writer, clock in base.clocks().items())
     if not covered or make_note(name, base_text).content_sha256 != base_sha256:
-        raise BaseUnknown(f"The text that the note {name} was merged from is not known here.")
+        raise _unknown(name)
     update, _ = base.write(notes={name: diff(base_text, text)})
     return base_text, update
+
+
+def _unknown(name: str) -> BaseUnknown:
+    return BaseUnknown(f"The text that the note {name} was merged from is not known here.")

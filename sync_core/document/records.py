@@ -60,6 +60,7 @@ class Records:
         self.completed = False
         self.highest_n = 0
         self._steps: dict[CallKey, _Step] = {}
+        self._step_of: dict[str, CallKey] = {}
         self.running: frozenset[str] = frozenset()
         self._calls: dict[CallKey, Call] = {}
         self._stale: set[CallKey] = set()
@@ -119,6 +120,7 @@ class Records:
         intents = self._step(record.version, record.step).intents
         known = intents.get(record.attempt)
         intents[record.attempt] = attempt if known is None else min(known, attempt, key=_claim)
+        self._step_of[record.attempt] = (record.version, record.step)
         self.highest_n = max(self.highest_n, record.n)
 
     def _add_outcome(self, record: CallOutcome, blob: str | None) -> None:
@@ -138,7 +140,7 @@ class Records:
         """Return every step that was planned or begun, by (version, step). The mapping is never changed afterwards."""
         if self._stale:
             calls = dict(self._calls)
-            for version, name in self._stale:
+            for version, name in sorted(self._stale):
                 step = self._steps[version, name]
                 if step.intents or step.plan:
                     calls[version, name] = self._derive(version, name, step)
@@ -157,7 +159,7 @@ class Records:
         """Say which attempts are executing in this opening; their steps show as running, not as in doubt."""
         changed = attempts ^ self.running
         self.running = attempts
-        self._stale.update(key for key, step in self._steps.items() if not changed.isdisjoint(step.intents))
+        self._stale.update(self._step_of[attempt] for attempt in changed if attempt in self._step_of)
 
     def rows(self, stream: StreamName) -> list[bytes]:
         """Return the sorted hashes of all entries that were taken of a stream: what a digest covers."""

@@ -75,7 +75,7 @@ class _Replay:
             self._start()
             return None
         self._parts.append(update)
-        before = {name: self._texts.get(name, "") for name in changes.notes}
+        before = {name: self._texts.get(name, "") for name in sorted(changes.notes)}
         self._texts.update((name, self._shared.note_text(name)) for name in changes.notes)
         return _Done(changes, {name: (text, self._texts[name]) for name, text in before.items()})
 

@@ -26,6 +26,7 @@ from sync_core.document.slots import (
     derive_slot,
     encode_write,
 )
+from sync_core.errors import ValueRefused
 from sync_core.ids import check_name
 from sync_core.limits import RECORD_NUMBER_MAX
 from sync_core.values import canonical, parse
@@ -88,7 +89,7 @@ class SlotTable:
         """Return every slot that has a live write or definition. The mapping is never changed afterwards."""
         if self._stale:
             slots = dict(self._slots)
-            for name in self._stale:
+            for name in sorted(self._stale):
                 slot = self._derive(name)
                 if slot is None:
                     slots.pop(name, None)
@@ -143,7 +144,7 @@ class SlotTable:
         Raises `ValueRefused` (also by the schema, if the value is confirmed) or `TooLarge`.
         """
         check_name(name, "slot name")
-        text = canonical(parse(text), name)
+        text = self._canonical(name, text)
         n = min(1 + self._highest.get(name, 0), RECORD_NUMBER_MAX)
         stored = encode_write(text, status, n, self._author, source, at_ms)
         if status is CandidateStatus.CONFIRMED:
@@ -155,6 +156,15 @@ class SlotTable:
         if status is CandidateStatus.PROPOSED:
             read = [write_id for write_id in read if live[write_id].status is CandidateStatus.PROPOSED]
         return MapEdit("slots", _keys(name, read), ((f"{name}/{write_id}", stored),))
+
+    def _canonical(self, name: str, text: str) -> str:
+        """Return the value's canonical text. A refusal names the part of the value, but not of a secret one."""
+        try:
+            return canonical(parse(text), name)
+        except ValueRefused:
+            if name not in self._secret:
+                raise
+            raise ValueRefused(f"The value of {name} is not what JSON can hold.") from None
 
     def clear(self, name: str, token: frozenset[str]) -> MapEdit:
         """Return the edit that deletes what is live of the token."""
