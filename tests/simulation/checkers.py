@@ -4,6 +4,7 @@ Nothing here asks the Replica or the Relay whether it did well. The truth is the
 frames that cross the wire.
 """
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ from tests.simulation import peek
 from tests.simulation.driver import Violation
 from tests.simulation.journal import CallOp, HistoryOp, NoteOp, Op, SlotOp
 from tests.simulation.losses import mark_lost
-from tests.simulation.verdict import final_checks, rebuilt_view
+from tests.simulation.verdict import at_rest, difference, final_checks, rebuilt_view
 
 if TYPE_CHECKING:
     from tests.simulation.device import Device, DeviceEvent
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Checks"]
 
+_WRITE_KEY = re.compile(rb"[a-z_]/([0-9a-f]{16})\x01w")
 Key = tuple[str, int, int]
 Step = tuple[str, int, str]
 
@@ -87,12 +89,17 @@ class Checks:
         carries = (isinstance(op, NoteOp) and op.added) or isinstance(op, HistoryOp)
         carries = carries or (isinstance(op, SlotOp) and op.status is not None)
         carries = carries or (isinstance(op, CallOp) and len(op.result) < 4_000)
-        if carries and not self._was_put(device, op.tag):
+        payload = self._put_with(device, op.tag) if carries else None
+        if carries and payload is None:
             raise Violation(f"{type(op).__name__} {op.tag} was answered on {device.label}, but no entry holds it")
+        if isinstance(op, SlotOp) and payload is not None:
+            found = _WRITE_KEY.search(payload)
+            op.write_id = found.group(1).decode() if found else ""
 
-    def _was_put(self, device: "Device", tag: str) -> bool:
+    def _put_with(self, device: "Device", tag: str) -> bytes | None:
+        """Return the payload of the newest entry with this tag that the device has committed since it was made."""
         needle = tag.encode()
-        return any(needle in payload for payload in reversed(self._puts.get(device.label, [])))
+        return next((payload for payload in reversed(self._puts.get(device.label, [])) if needle in payload), None)
 
     # --- calls --------------------------------------------------------------------------------------------------------
 
@@ -109,7 +116,7 @@ class Checks:
         """The tool may run now: never a finished step, never before the intent is durable, always with one key."""
         if held:
             raise Violation(f"step {step} v{version} runs again on {device.label}, whose file holds its success")
-        if not self._was_put(device, begun.attempt):
+        if self._put_with(device, begun.attempt) is None:
             raise Violation(f"attempt {begun.attempt} of {step} may run, but its intent is not on the disk")
         known = self._keys.setdefault((task, version, step), begun.idempotency_key)
         if known != begun.idempotency_key:
@@ -176,7 +183,8 @@ class Checks:
                     begun.add(record.attempt)
         for entry in outcomes:
             record = decode_record(entry.kind, entry.payload)
-            if isinstance(record, CallOutcome) and record.attempt not in begun and entry.writer in self._senders:
+            honest = entry.writer in self._senders and not self.world.faults.plan.hostile
+            if honest and isinstance(record, CallOutcome) and record.attempt not in begun:
                 raise Violation(f"{device.label} has the outcome of {record.step} without its intent")
 
     def _check_arrival_order(self, device: "Device", task: str, entries: list[Entry]) -> None:
@@ -280,9 +288,10 @@ class Checks:
         if not self.thorough:
             return
         for task, view in views.items():
-            read = rebuilt_view(self.world, device, task)
-            if read != view:
-                raise Violation(f"{device.label} announced a view of {task} that its disk does not give")
+            read, shown = rebuilt_view(self.world, device, task), at_rest(view)
+            if read != shown:
+                detail = difference(shown, read)
+                raise Violation(f"{device.label} announced a view of {task} that its disk does not give: {detail}")
 
     def synced_replied(self, device: "Device", ref: int) -> None:
         """`synced()` was answered: what was written before is at the relay, what it held then is merged."""
@@ -292,7 +301,8 @@ class Checks:
         world = self.world
         for stream, writer, seq in keys:
             row = peek.row_of(device.disk, stream, writer, seq)
-            if row is not None and peek.mailbox_place(world.relay.mailbox, world.subject, stream, writer, seq) is None:
+            stored = peek.mailbox_place(world.relay.mailbox, world.subject, stream, writer, seq) is not None
+            if row is not None and row[1] and not stored:
                 raise Violation(f"synced() was answered on {device.label}, but an earlier entry is not at the relay")
         followed = {known.task for known in device.disk.followed_tasks()}
         for stream, (epoch, head) in heads.items():

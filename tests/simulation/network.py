@@ -17,7 +17,7 @@ from tests.simulation.clock import Scheduler
 __all__ = ["Link", "Network", "Pipe", "Weather"]
 
 
-class Weather(msgspec.Struct):
+class Weather(msgspec.Struct, frozen=True):
     """How messages travel. Latency in ms; loss, duplication and outliving as chances; slow readers take `slow_ms`."""
 
     latency_ms: tuple[int, int] = (1, 20)

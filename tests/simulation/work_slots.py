@@ -3,24 +3,16 @@
 import json
 from typing import TYPE_CHECKING
 
-from sync_core.document.slots import Candidate, CandidateStatus, Slot, SlotDefinition, SlotState
+from sync_core.document.slots import CandidateStatus, Slot, SlotDefinition, SlotState
 from sync_core.replica.commands import ClearSlot, DeclareSlot, WriteSlot
 from tests.simulation.journal import DeclareOp, SlotOp
 
 if TYPE_CHECKING:
     from tests.simulation.workload import User
 
-__all__ = ["SLOTS", "SlotWork", "candidate_of"]
+__all__ = ["SLOTS", "SlotWork"]
 
 SLOTS = ("cost_center", "budget", "currency")
-
-
-def candidate_of(slot: Slot, tag: str) -> Candidate | None:
-    """Return the shown candidate that a write with this tag made."""
-    for candidate in (*slot.candidates, *slot.proposals):
-        if candidate.source == tag:
-            return candidate
-    return None
 
 
 class SlotWork:
@@ -84,10 +76,7 @@ class SlotWork:
 
     def _ask(self, op: SlotOp, command: WriteSlot | ClearSlot) -> None:
         def done(slot: object) -> None:
-            assert isinstance(slot, Slot)
-            candidate = candidate_of(slot, op.tag)
-            if candidate is not None:
-                op.write_id = candidate.write_id
+            assert isinstance(slot, Slot) or (slot is None and op.status is None)
 
         self._user.write(op, command, done)
 

@@ -14,6 +14,7 @@ from sync_core.errors import (
     Closed,
     InDoubt,
     KeyReused,
+    PreconditionFailed,
     ReadOnly,
     SegueError,
     StoreFull,
@@ -38,7 +39,18 @@ from tests.simulation.relay_host import RelayHost, relay_settings
 __all__ = ["HEAL_MS", "Result", "World"]
 
 HEAL_MS = 60_000
-_TOLERATED = (StoreFull, Closed, UnsentWork, ValueRefused, VersionMismatch, InDoubt, KeyReused, TooLarge, ReadOnly)
+_TOLERATED = (
+    Closed,
+    InDoubt,
+    KeyReused,
+    PreconditionFailed,
+    ReadOnly,
+    StoreFull,
+    TooLarge,
+    UnsentWork,
+    ValueRefused,
+    VersionMismatch,
+)
 
 
 class Result(msgspec.Struct, frozen=True):
