@@ -31,7 +31,7 @@ from sync_core.context.streams import (
 from sync_core.entry import Entry
 from sync_core.replica import writes as w
 
-__all__ = ["apply_writes"]
+__all__ = ["commit_writes"]
 
 # An entry that is there already keeps its place in local order, its rank, and that it is this device's.
 _PUT_ENTRY = f"""INSERT INTO entries ({ENTRY_COLUMNS}, relay_seq, own, code)
@@ -69,8 +69,20 @@ class _Batches:
         self._open.clear()
 
 
-def apply_writes(connection: SqlConnection, writes: Sequence[w.Write], compress: bool) -> None:
-    """Carry out writes in an open transaction. `compress`: zip the documents of compacted rows."""
+def commit_writes(connection: SqlConnection, writes: Sequence[w.Write], compress: bool) -> None:
+    """Carry out all writes in one transaction, or none. `compress`: zip the documents of compacted rows."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        _apply(connection, writes, compress)
+        connection.execute("COMMIT")
+    except BaseException:
+        # SQLite has rolled back by itself after some errors.
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _apply(connection: SqlConnection, writes: Sequence[w.Write], compress: bool) -> None:
     batches = _Batches(connection)
     for write in writes:
         if not _collect(batches, write):

@@ -106,7 +106,8 @@ def migrate(connection: SqlConnection, subject: str, migrations: tuple[Migration
                 _apply(connection, migration, subject)
                 connection.execute("COMMIT")
             except BaseException:
-                connection.execute("ROLLBACK")
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
                 raise
 
 

@@ -9,6 +9,7 @@ import fcntl
 import os
 import stat
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -61,7 +62,9 @@ def _real_path(path: Path) -> Path:
         missing.append(folder)
         folder = folder.parent
     for folder in reversed(missing):
-        folder.mkdir(mode=0o700, exist_ok=True)
+        with suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
+            folder.chmod(0o700)
     return path.absolute().parent.resolve() / path.name
 
 

@@ -115,13 +115,14 @@ def _read_parts(connection: SqlConnection, span: SqlRow) -> dict[str, _Parts]:
 
 _FOLLOWED = """SELECT task, p.stream, epoch, cursor, chain, checksum FROM followed
     LEFT JOIN positions AS p ON p.stream >= task || ':' AND p.stream < task || ';' ORDER BY task, p.stream"""
+# CROSS JOIN keeps the order: a look-up for each position, not a walk through all own entries.
 _OUTSTANDING = f"""SELECT {KEPT_COLUMNS}, (SELECT next_seq FROM writers AS w
         WHERE w.stream = e.stream AND w.writer = e.writer) FROM entries AS e
     WHERE code IS NULL AND local IN (
         SELECT local FROM entries WHERE relay_seq IS NULL
         UNION ALL
-        SELECT local FROM positions AS p JOIN entries AS n ON n.stream = p.stream AND n.relay_seq > p.cursor
-        WHERE n.own AND n.relay_seq IS NOT NULL)
+        SELECT local FROM positions AS p CROSS JOIN entries AS n
+        WHERE n.stream = p.stream AND n.relay_seq > p.cursor AND n.own AND n.relay_seq IS NOT NULL)
     ORDER BY stream, writer, writer_seq"""
 
 

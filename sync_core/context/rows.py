@@ -43,6 +43,9 @@ SqlRow = Sequence[SqlValue]
 class SqlConnection(Protocol):
     """What this package's statements need of a connection: the part that sqlite3 and apsw have in common."""
 
+    @property
+    def in_transaction(self) -> bool: ...
+
     def execute(self, sql: str, parameters: SqlRow = ..., /) -> Iterator[SqlRow]: ...
 
     def executemany(self, sql: str, parameters: Sequence[SqlRow], /) -> Iterator[SqlRow]: ...

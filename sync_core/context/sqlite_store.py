@@ -1,5 +1,6 @@
 """`SqliteStore`: the store in one SQLite file for one subject, through one connection on one thread (rule G)."""
 
+import asyncio
 import os
 import sqlite3
 from collections.abc import Callable, Sequence
@@ -10,7 +11,7 @@ from typing import Any, TypeVar, cast
 
 import aiosqlite
 
-from sync_core.context.apply import apply_writes
+from sync_core.context.apply import commit_writes
 from sync_core.context.blobs import load_base, load_blob
 from sync_core.context.faults import store_errors
 from sync_core.context.migrations import identify, migrate
@@ -80,22 +81,15 @@ class SqliteStore:
         subject, of a newer version or no store, `StoreDamaged` if it cannot be read, `StoreFull` if it cannot be made.
         """
         check_name(subject, "subject")
-        owners: list[Ownership] = []
-
-        def connect() -> sqlite3.Connection:
-            owner = Ownership.claim(path)
-            try:
-                with store_errors():
-                    connection = _connect(owner.path, subject, store_bytes_max)
-            except BaseException:
-                owner.release()
-                raise
-            owners.append(owner)
-            return connection
-
-        connection = _Connection(connect, iter_chunk_size=64)
-        await connection
-        return cls(connection, owners[0], compress)
+        owner, opened = await asyncio.to_thread(_claim, path, subject, store_bytes_max)
+        connection = _Connection(lambda: opened, iter_chunk_size=64)
+        try:
+            await connection
+        except BaseException:
+            opened.close()
+            owner.release()
+            raise
+        return cls(connection, owner, compress)
 
     async def commit(self, writes: Sequence[Write]) -> None:
         """Carry out all writes in one transaction, fsynced when it returns; or raise and keep none.
@@ -150,8 +144,21 @@ class SqliteStore:
         return await self._connection.run(guarded)
 
 
+def _claim(
+    path: str | os.PathLike[str], subject: str, store_bytes_max: int | None
+) -> tuple[Ownership, sqlite3.Connection]:
+    owner = Ownership.claim(path)
+    try:
+        with store_errors():
+            return owner, _connect(owner.path, subject, store_bytes_max)
+    except BaseException:
+        owner.release()
+        raise
+
+
 def _connect(path: Path, subject: str, store_bytes_max: int | None) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, timeout=_BUSY_TIMEOUT_S, isolation_level=None)
+    # Made on one thread, then used on aiosqlite's alone.
+    connection = sqlite3.connect(path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
     try:
         # Damaged text must reach the checksum instead of failing the whole query.
         connection.text_factory = partial(str, encoding="utf-8", errors="replace")
@@ -178,15 +185,7 @@ def _bound(connection: sqlite3.Connection, store_bytes_max: int | None) -> None:
 
 
 def _commit(connection: sqlite3.Connection, writes: Sequence[Write], compress: bool) -> None:
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        apply_writes(connection, writes, compress)
-        connection.execute("COMMIT")
-    except BaseException:
-        # SQLite has rolled back by itself after some errors.
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
+    commit_writes(connection, writes, compress)
     if any(isinstance(write, CompactStream | DropTask) for write in writes):
         # The file shrinks only here. The commit stands if it fails; a later checkpoint makes up for it.
         with suppress(sqlite3.OperationalError):
