@@ -33,8 +33,10 @@ def places_wanted(log: TaskLog, positions: Positions, known: Known) -> tuple[Rel
     return (LookUp(*log.key, (), places),) if places else ()
 
 
-def say_hello(turn: Turn, log: TaskLog, session: Session, positions: Positions, known: Known, entropy: Entropy) -> None:
-    """Answer a Hello, all of whose pages came: find lost logs, start the follow, tell the heads."""
+def say_hello(
+    turn: Turn, log: TaskLog, session: Session, positions: Positions, known: Known, entropy: Entropy, number: int
+) -> None:
+    """Answer the Hello of this number, all of whose pages came: find lost logs, start the follow, tell the heads."""
     lost = [name for name, position in positions.items() if _is_lost(log, position, known)]
     for name in lost:
         stream = log.stream(name)
@@ -47,17 +49,17 @@ def say_hello(turn: Turn, log: TaskLog, session: Session, positions: Positions, 
     log.followers[session.conn] = (session, follow)
     if lost:
         _tell_all(turn, log, session)
-    tell_heads(turn, log, session, cursors)
+    tell_heads(turn, log, session, cursors, number)
     if follow.sent_no < log.head_no and not follow.waits:
         session.fall_behind(log.task, follow)
         turn.pump[session.conn] = session
 
 
-def tell_heads(turn: Turn, log: TaskLog, session: Session, cursors: dict[StreamName, int]) -> None:
+def tell_heads(turn: Turn, log: TaskLog, session: Session, cursors: dict[StreamName, int], answers: int = 0) -> None:
     """Send the heads of a task to a reader with these cursors; one that has read everything is told of snapshots that
-    wait for being confirmed."""
+    wait for being confirmed. `answers` is the number of the Hello that asked."""
     heads = tuple(stream.head_for(cursors.get(name, stream.head)) for name, stream in sorted(log.streams.items()))
-    turn.reply(session, Heads(log.task, log.known, heads, turn.now_ms))
+    turn.reply(session, Heads(log.task, log.known, heads, turn.now_ms, answers))
 
 
 def _tell_all(turn: Turn, log: TaskLog, session: Session) -> None:

@@ -285,7 +285,7 @@ def _whole_hello(session: Session, hello: Hello) -> Hello | None:
         before = whole.get(position.name)
         own = (before.own if before is not None else ()) + position.own
         whole[position.name] = msgspec.structs.replace(position, own=own)
-    return Hello(hello.task, tuple(whole.values()))
+    return Hello(hello.task, tuple(whole.values()), number=hello.number)
 
 
 def _listing(answer: ListingRead) -> Listing:

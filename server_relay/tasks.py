@@ -177,7 +177,7 @@ class Tasks:
         if not reads:
             if log.task not in session.follows and len(session.follows) >= self._settings.follows_max:
                 raise ProtocolError(f"One connection follows at most {self._settings.follows_max} tasks.")
-            say_hello(turn, log, session, positions, job.known, self._entropy)
+            say_hello(turn, log, session, positions, job.known, self._entropy, hello.number)
         return reads
 
     def _pass_on(self, turn: Turn, log: TaskLog, digest: DigestAt, grant: Grant, session: Session) -> None:

@@ -113,11 +113,15 @@ class StreamPosition(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Hello(_Frame, frozen=True, tag="hello"):
-    """Follow a task from these places. `more` says that another page with further `own` writers comes."""
+    """Follow a task from these places. `more` says that another page with further `own` writers comes.
+
+    `number` counts the endpoint's Hellos of a task; the answer carries it.
+    """
 
     task: str
     streams: tuple[StreamPosition, ...] = ()
     more: bool = False
+    number: int = 0
 
 
 class Unfollow(_Frame, frozen=True, tag="unfollow"):
@@ -240,12 +244,17 @@ class StreamHead(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Heads(_Frame, frozen=True, tag="heads"):
-    """Answer to Hello. `known` is false if the relay has nothing of the task. Streams without an entry are left out."""
+    """Answer to Hello. `known` is false if the relay has nothing of the task. Streams without an entry are left out.
+
+    `answers` is the Hello's number, 0 if nobody asked: a snapshot was offered, or the log has a new epoch; then the
+    relay sends nothing of the task before the next Hello.
+    """
 
     task: str
     known: bool
     streams: tuple[StreamHead, ...]
     relay_time_ms: int
+    answers: int = 0
 
 
 class Entries(_Frame, frozen=True, tag="entries"):

@@ -117,6 +117,7 @@ class Following:
             del self._wanted[key]
             self._pending[key] = task
             task.hello_at_ms = self._core.now_ms
+            task.hello_number += 1
             for page in hello_pages(task):
                 self._core.send(page)
 
@@ -159,7 +160,8 @@ def hello_pages(task: TaskReplica) -> list[Hello]:
             )
             for stream in task.streams.values()
         )
-        pages.append(Hello(task.key, positions, more=start + HELLO_OWN_WRITERS_MAX < len(own)))
+        more = start + HELLO_OWN_WRITERS_MAX < len(own)
+        pages.append(Hello(task.key, positions, more, task.hello_number))
     return pages
 
 

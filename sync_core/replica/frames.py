@@ -46,6 +46,7 @@ __all__ = [
     "on_entries",
     "on_heads",
     "on_lost",
+    "on_news",
     "on_receipt",
     "on_refusal",
     "on_snapshot_bytes",
@@ -68,6 +69,15 @@ def on_heads(task: TaskReplica, frame: Heads) -> None:
         task.outbox.restart()
     if new_epoch:
         task.hello_again = True
+
+
+def on_news(task: TaskReplica, frame: Heads) -> None:
+    """Heads that nobody asked for: a snapshot, or a new epoch, after which the relay waits for a Hello."""
+    if any(task.stream(told.name).epoch != told.epoch for told in frame.streams):
+        task.hello_again = True
+        return
+    for told in frame.streams:
+        _on_head(task, task.stream(told.name), told)
 
 
 def _on_head(task: TaskReplica, stream: StreamReplica, told: StreamHead) -> bool:

@@ -100,7 +100,8 @@ class Barrier:
 
     def renew(self, task: TaskReplica) -> None:
         """Take the task's present outbox as what must be stored: it was read, or written again under other names."""
-        last = {(stream, writer): (stream, writer, seq) for stream, writer, seq in task.outbox.unsent}
+        waiting = (*task.outbox.recovered, *task.outbox.unsent)
+        last = {(stream, writer): (stream, writer, seq) for stream, writer, seq in waiting}
         self._last[task.key] = list(last.values())
 
     def on_heads(self, task: TaskReplica) -> None:

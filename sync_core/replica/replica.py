@@ -275,16 +275,20 @@ class Replica:
             if (missing := task.transfers.on_missing(frame)) is not None:
                 frames.on_lost(task, missing)
                 self._try_install(task)
-        elif self._table.ready(task, event):
+        elif task.known is not None and self._table.ready(task, event):
+            # Before the heads of this session's Hello, only leftovers of an earlier one can come.
             self._on_document_frame(task, frame)
 
     def _on_heads(self, task: TaskReplica, frame: Heads) -> None:
         session = self._core.session
         session.relay_time_ms = max(session.relay_time_ms, frame.relay_time_ms)
-        self._table.following.on_heads(task)
-        frames.on_heads(task, frame)
-        if self._table.following.is_fresh(task) and not task.hello_again:
-            self._desk.on_heads(task)
+        if frame.answers == task.hello_number:
+            self._table.following.on_heads(task)
+            frames.on_heads(task, frame)
+            if self._table.following.is_fresh(task) and not task.hello_again:
+                self._desk.on_heads(task)
+        elif not frame.answers and task.known is not None:
+            frames.on_news(task, frame)
 
     def _on_document_frame(self, task: TaskReplica, frame: object) -> None:
         if isinstance(frame, Entries):

@@ -105,6 +105,7 @@ class TaskReplica:
         self.fetches: dict[str, list[int]] = {}
         self.hello_again = False
         self.hello_at_ms = 0
+        self.hello_number = 0
         self.progress_at_ms = 0
         self.gap_since_ms: int | None = None
         self.moved: set[StreamName] = set()
@@ -167,6 +168,9 @@ class TaskReplica:
         """A commit failed: what was only in memory is void, the store is read again."""
         self.moved.clear()
         self.loading = False
+        self.known = None
+        self.pushed = False
+        self.hello_number += 1
         self.rewrites.clear()
         self.pinned.clear()
         for stream in self.streams.values():
