@@ -3,11 +3,12 @@
 from sync_core.document.document import DocumentBroken, TaskDocument
 from sync_core.entry import Entry, EntryKind
 from sync_core.errors import EntryRefused, StoreDamaged
+from sync_core.ids import split_stream
 from sync_core.replica.log import quarantine
 from sync_core.replica.outbox import Key, Outbox, key_of
 from sync_core.replica.snapshots import fill
 from sync_core.replica.task import TaskReplica
-from sync_core.replica.writes import TaskImage
+from sync_core.replica.writes import StreamImage, TaskImage
 
 __all__ = ["install", "snapshots_missing"]
 
@@ -23,6 +24,9 @@ def install(task: TaskReplica, image: TaskImage) -> None:
     entries: list[Entry] = []
     document = b""
     by_key: dict[Key, Entry] = {}
+    for name in set(task.streams) - {split_stream(kept.stream)[1] for kept in image.streams}:
+        # What was in memory of a stream that the store does not have was never durable.
+        task.streams[name].reset()
     for kept in image.streams:
         stream = task.stream_of(kept.stream)
         stream.epoch, stream.cursor, stream.chain = kept.epoch, kept.cursor, kept.chain
@@ -30,9 +34,7 @@ def install(task: TaskReplica, image: TaskImage) -> None:
         stream.compacted = bool(kept.document)
         stream.covers_seq = kept.covers_seq
         stream.snapshot_writers = kept.snapshot_writers
-        stream.next_seq = {
-            writer: stream.writers[writer].next_seq for writer in task.own_writers if writer in stream.writers
-        }
+        stream.next_seq = _next_numbers(task, kept)
         stream.held = {place: item for place, item in stream.held.items() if place > kept.cursor}
         document = kept.document or document
         entries.extend(kept.entries)
@@ -45,6 +47,18 @@ def install(task: TaskReplica, image: TaskImage) -> None:
     task.document = _loaded(task, document, entries)
     if task.document is None:
         task.reload()
+
+
+def _next_numbers(task: TaskReplica, kept: StreamImage) -> dict[int, int]:
+    """Return, for each own writer, a number above every one that it ever used in this file, whatever became of it."""
+    entries = [*kept.entries, *(aside.entry for aside in (*kept.set_aside, *kept.quarantined))]
+    used = [(entry.writer, entry.writer_seq + 1) for entry in entries]
+    used += [(row.writer, row.next_seq) for row in (*kept.writers, *kept.snapshot_writers)]
+    numbers: dict[int, int] = {}
+    for writer, number in used:
+        if writer in task.own_writers:
+            numbers[writer] = max(number, numbers.get(writer, 1))
+    return numbers
 
 
 def snapshots_missing(task: TaskReplica, image: TaskImage) -> list[str]:
@@ -112,6 +126,4 @@ def _install_unsent(task: TaskReplica, unsent: tuple[tuple[str, int, int], ...],
             snapshots[key] = entry
         else:
             task.outbox.unsent[key] = entry
-        stream = task.stream_of(entry.stream)
-        stream.next_seq[entry.writer] = max(stream.next_seq.get(entry.writer, 1), entry.writer_seq + 1)
     task.outbox.recovered = {**snapshots, **task.outbox.recovered}

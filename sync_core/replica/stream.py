@@ -73,6 +73,16 @@ class StreamReplica:
         self.verified_at = 0
         self.offer_checked = ""
 
+    def reset(self) -> None:
+        """Nothing of the stream is on this device. What the relay said of it stays."""
+        self.cursor = 0
+        self.chain = CHAIN_START
+        self.writers = {}
+        self.next_seq = {}
+        self.compacted = False
+        self.covers_seq = 0
+        self.snapshot_writers = ()
+
     @property
     def behind(self) -> bool:
         """Whether the relay spoke of a place that is not merged here."""
