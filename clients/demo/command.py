@@ -15,6 +15,7 @@ from clients.demo.play import play
 from clients.demo.processes import ProcessFailed
 from clients.demo.story import DESKTOP, PHONE, Breakage, DemoFiles
 from clients.demo.story_timeline import timeline_of
+from sync_core.errors import SegueError
 
 __all__ = ["run_demo"]
 
@@ -49,7 +50,7 @@ def run_demo(
     person = TypingPerson(narrator, scripted) if ask else scripted
     try:
         outcome = _played(files, person, narrator, break_)
-    except ProcessFailed as failure:
+    except (ProcessFailed, SegueError) as failure:
         return _report_failure(str(failure), narrator, json_output)
     finally:
         if keep is None:

@@ -36,6 +36,10 @@ text{font-family:-apple-system,"Segoe UI","Noto Sans",Helvetica,Arial,sans-serif
 .tool{fill:#0d1117}}
 """
 
+_SMALL_PRINT = (
+    "#n is an entry's place in the relay's log. Pauses are shortened. The logs tell when an entry was written; "
+    "its arrival is drawn as early as they allow."
+)
 _STRONG_TONES = {
     MarkKind.KILLED.value: "red strong",
     MarkKind.CONFLICT.value: "red strong",
@@ -100,12 +104,17 @@ def _lanes(timeline: Timeline, layout: Layout) -> Iterable[str]:
     for span in timeline.spans:
         x = _x(timeline, span.lane)
         kind = f"lane l{timeline.lanes.index(span.lane)}"
-        yield _line(x, layout.height_at(span.from_ms), x, layout.height_at(span.to_ms), kind)
+        top, bottom = _ends(span, layout)
+        yield _line(x, top, x, bottom, kind)
+
+
+def _ends(span: Span, layout: Layout) -> tuple[float, float]:
+    return layout.height_at(span.lane, span.from_ms), layout.height_at(span.lane, span.to_ms)
 
 
 def _spell(span: Span, timeline: Timeline, layout: Layout) -> str:
     x = _x(timeline, span.lane)
-    top, bottom = layout.height_at(span.from_ms), layout.height_at(span.to_ms)
+    top, bottom = _ends(span, layout)
     return f'<rect class="spell" x="{x - 12}" y="{top:.1f}" width="24" height="{bottom - top:.1f}" rx="6"/>'
 
 
@@ -178,4 +187,4 @@ def _legend(y: float) -> Iterable[str]:
     yield _text(706, row, "conflict shown", "dim")
     yield _line(808, row - 8, 832, row - 1, "strong-arrow green-line", ' marker-end="url(#hgreen)"')
     yield _text(840, row, "the entry that resolved it", "dim")
-    yield _text(30, row + 26, "#n: the entry's place in the relay's log. Pauses are shortened.", "dim")
+    yield _text(_TIME_X, row + 26, _SMALL_PRINT, "dim")

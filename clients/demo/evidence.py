@@ -109,7 +109,7 @@ def unmet(figures: Figures, evidence: Evidence) -> tuple[str, ...]:
     """Return a sentence for each figure that is not as expected."""
     found = msgspec.structs.asdict(figures)
     return tuple(
-        f"Expected {_MEANINGS[name]}: {_shown(expected)}; found {_shown(found[name])}.{_detail(name, evidence)}"
+        f"Wrong: {_MEANINGS[name]}: {_shown(found[name])}, expected {_shown(expected)}.{_detail(name, evidence)}"
         for name, expected in EXPECTED.items()
         if found[name] != expected
     )
@@ -134,7 +134,7 @@ def _detail(name: str, evidence: Evidence) -> str:
         ran = ", ".join(f"{execution.tool} on the {execution.device}" for execution in again)
         return f" A finished call was run again: {ran}."
     if name == "note_lines_lost":
-        return f" A line was overwritten by an end that had not read it: {'; '.join(lost_lines(evidence))}"
+        return f" Overwritten by an end that had not read it: {'; '.join(lost_lines(evidence))}"
     return ""
 
 

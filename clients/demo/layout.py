@@ -50,19 +50,20 @@ class PlacedMark(msgspec.Struct, frozen=True):
 
 
 class Layout(msgspec.Struct, frozen=True):
-    """All that has a place. `moments` are (time, height), rising in both."""
+    """All that has a place. `moments` are (time, height, lane), rising in time and height."""
 
     posts: tuple[PlacedPost, ...]
     marks: tuple[PlacedMark, ...]
     labels: tuple[Label, ...]
-    moments: tuple[tuple[int, float], ...]
+    moments: tuple[tuple[int, float, str], ...]
     start_ms: int
     bottom: float
 
-    def height_at(self, at_ms: int) -> float:
-        """Return the height of a time: that of the last moment not after it."""
-        heights = [y for time, y in self.moments if time <= at_ms]
-        return heights[-1] if heights else float(_TOP)
+    def height_at(self, lane: str, at_ms: int) -> float:
+        """Return the height of a time: of the lane's first moment at that time, else of the last moment before it."""
+        own = [y for time, y, of in self.moments if time == at_ms and of == lane]
+        before = [y for time, y, _ in self.moments if time <= at_ms]
+        return own[0] if own else before[-1] if before else float(_TOP)
 
 
 class _Moment(msgspec.Struct, frozen=True):
@@ -99,7 +100,7 @@ def lay_out(timeline: Timeline) -> Layout:
         posts=tuple(_placed(post, index, heights) for index, post in enumerate(timeline.posts)),
         marks=tuple(PlacedMark(mark, heights["mark", i, ""]) for i, mark in enumerate(timeline.marks)),
         labels=tuple(labels),
-        moments=tuple((moment.at_ms, heights[moment.key]) for moment in moments),
+        moments=tuple((moment.at_ms, heights[moment.key], moment.lane) for moment in moments),
         start_ms=moments[0].at_ms if moments else 0,
         bottom=max([y, *free_from.values()]),
     )
@@ -143,8 +144,8 @@ def _labels_of_posts(posts: tuple[Post, ...]) -> dict[int, tuple[str, ...]]:
         members = list(run)
         index, first = members[0]
         last = members[-1][1]
-        places = f"#{first.relay_seq}" + (f"-{last.relay_seq}" if len(members) > 1 else "")
-        labels[index] = _wrap(f"{first.label} {places}")
+        places = f" ×{len(members)} #{first.relay_seq}-{last.relay_seq}" if len(members) > 1 else f" #{first.relay_seq}"
+        labels[index] = _wrap(first.label + places)
     return labels
 
 

@@ -4,7 +4,7 @@ from enum import StrEnum
 
 import msgspec
 
-__all__ = ["Message", "MessageKind", "decode_message", "encode_message"]
+__all__ = ["Message", "MessageKind"]
 
 
 class MessageKind(StrEnum):
@@ -20,13 +20,3 @@ class Message(msgspec.Struct, frozen=True):
 
     kind: MessageKind
     text: str
-
-
-def encode_message(message: Message) -> str:
-    """Return the line, without its end."""
-    return msgspec.json.encode(message).decode()
-
-
-def decode_message(line: str | bytes) -> Message:
-    """Return the message of a line; raises `msgspec.DecodeError` for anything else."""
-    return msgspec.json.decode(line, type=Message)

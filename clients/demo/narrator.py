@@ -74,10 +74,17 @@ class RichNarrator:
         self._console.print(title, style="bold", markup=False)
 
     def line(self, who: str, text: str) -> None:
+        from rich.table import Table
         from rich.text import Text
 
         self.arrived()
-        self._console.print(Text.assemble("  ", (f"{who:<{_WHO_WIDTH}} ", _COLOURS.get(who, "")), text))
+        # Two columns, so that a long text goes on below its own beginning.
+        row = Table.grid(padding=(0, 1, 0, 0))
+        row.add_column(width=2)
+        row.add_column(width=_WHO_WIDTH)
+        row.add_column()
+        row.add_row("", Text(who, _COLOURS.get(who, "")), Text(text))
+        self._console.print(row)
 
     def waiting(self, what: str, seconds: int) -> None:
         if self._status is None:
@@ -93,7 +100,7 @@ class RichNarrator:
     def figures(self, rows: Sequence[FigureRow]) -> None:
         from rich.table import Table
 
-        table = Table(title="Counted from the files on disk after all processes had ended", title_justify="left")
+        table = Table(title="Counted from the files, after all processes had ended", title_justify="left")
         table.add_column("figure")
         table.add_column("found", justify="right")
         table.add_column("expected", justify="right")

@@ -32,7 +32,7 @@ class _Company:
         """Start the relay on a free port of this machine and learn where it listens."""
         store = str(self._files.store(RELAY))
         relay = await self._start(RELAY, ["server_relay", "--db", store, "--port", "0", "--json"])
-        ready = msgspec.json.decode(await relay.line("the relay"), type=_RelayReady)
+        ready = relay.decoded(await relay.line("the relay"), _RelayReady)
         self._address = f"ws://127.0.0.1:{ready.port}"
         self._narrator.line(RELAY, f"process {relay.pid} listens at {self._address}, with a file of its own.")
         return relay

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import msgspec
 
-from clients.demo.messages import MessageKind, decode_message
+from clients.demo.messages import Message, MessageKind
 from clients.demo.narrator import Narrator
 from clients.demo.people import Person
 
@@ -77,7 +77,7 @@ class DemoProcess:
 
     async def _told(self, line: bytes, person: Person) -> str:
         """Pass one message on; returns the mark that it reached, if any."""
-        message = decode_message(line)
+        message = self.decoded(line, Message)
         if message.kind is MessageKind.QUESTION:
             self.tell(await person.answer(self.name, message.text))
         elif message.kind is MessageKind.SAID:
@@ -91,6 +91,13 @@ class DemoProcess:
             await self._process.wait()
             raise self._failed(f"The {self.name} process ended early, with status {self._process.returncode}")
         return line
+
+    def decoded(self, line: bytes, of: type[T]) -> T:
+        """Return the value of one line of its output; raises `ProcessFailed` for anything else."""
+        try:
+            return msgspec.json.decode(line, type=of)
+        except msgspec.MsgspecError:
+            raise self._failed(f"The {self.name} process printed what nobody here understands: {line!r}") from None
 
     def tell(self, cue: str) -> None:
         """Write one line to its input; it fails at the next wait if the process is gone."""

@@ -3,7 +3,9 @@
 import asyncio
 import sys
 
-from clients.demo.messages import Message, MessageKind, encode_message
+import msgspec
+
+from clients.demo.messages import Message, MessageKind
 from clients.demo.story import DemoFiles
 from clients.demo.transcript import LineKind, Transcript
 
@@ -55,4 +57,4 @@ class Stage:
         return line.strip()
 
     def _send(self, kind: MessageKind, text: str) -> None:
-        print(encode_message(Message(kind, text)), flush=True)
+        print(msgspec.json.encode(Message(kind, text)).decode(), flush=True)

@@ -1,8 +1,8 @@
 """Makes the timeline of a run from its evidence.
 
-An entry is drawn from where its writer's file says that it was written. The files hold no time of its arrival; it is
-drawn at the earliest moment that they allow: in the order of the relay's log, and not before the link of the device
-that sent or received it was up.
+An entry is drawn from when its writer's file says that it was written. The files hold no time of its arrival; it is
+drawn at the earliest moment that they allow: in the order of the relay's log, and not before the device that sent or
+received it had opened its link.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,7 +25,7 @@ _ENDS = (PHONE, DESKTOP)
 _TEXTS = {
     LineKind.QUESTION: (MarkKind.QUESTION, "asks: {}"),
     LineKind.ANSWER: (MarkKind.ANSWER, "the user answers: {}"),
-    LineKind.REUSED: (MarkKind.REUSED, "{}"),
+    LineKind.REUSED: (MarkKind.REUSED, "{}: recorded result, not run"),
     LineKind.CONFLICT: (MarkKind.CONFLICT, "conflict: {}"),
 }
 
@@ -48,7 +48,7 @@ def timeline_of(evidence: Evidence, lives: Sequence[ProcessLife]) -> Timeline:
 
 def _spans(life: ProcessLife, lines: Sequence[Line]) -> Iterable[Span]:
     """Cut a process's life where its link went down or up."""
-    kind, since = SpanKind.ONLINE, life.started_ms
+    kind, since = SpanKind.ONLINE if life.name == RELAY else SpanKind.STARTING, life.started_ms
     for line in lines:
         turned = {LineKind.OFFLINE: SpanKind.OFFLINE, LineKind.ONLINE: SpanKind.ONLINE}.get(line.kind)
         if line.pid == life.pid and turned not in (None, kind):
@@ -141,6 +141,8 @@ def _label(step: Step) -> str:
             return f"call {record.step}: about to start"
         if isinstance(record, CallOutcome):
             return f"call {record.step}: {'result' if record.ok else 'failure'} recorded"
+    if entry.kind is EntryKind.VERSION:
+        return f"business version {step.after.version}"
     if entry.kind is not EntryKind.UPDATE:
         return f"{entry.kind.value} recorded"
     changed = [_slot_label(name, before, after) for name, before, after in step.slots()]

@@ -32,8 +32,9 @@ class Post(msgspec.Struct, frozen=True):
 
 
 class SpanKind(StrEnum):
-    """What a device's process was doing."""
+    """What a process was doing; STARTING is before it opened its store."""
 
+    STARTING = "starting"
     ONLINE = "online"
     OFFLINE = "offline"
 

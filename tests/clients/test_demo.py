@@ -208,7 +208,7 @@ def test_labels_of_one_lane_never_overlap() -> None:
 
 def test_equal_labels_in_a_row_are_told_once_with_their_places_in_the_log() -> None:
     lines = [" ".join(label.lines) for label in lay_out(timeline()).labels]
-    assert "slots declared #1-2" in lines
+    assert "slots declared ×2 #1-2" in lines
     assert "cost_center resolved: CC-2 #5" in lines
 
 
@@ -247,6 +247,13 @@ async def test_a_process_that_fails_is_reported_with_its_last_words(tmp_path: Pa
         await process.until("waiting", ScriptedPerson(SilentNarrator(), {}))
 
 
+async def test_a_line_that_is_no_message_is_a_failure(tmp_path: Path) -> None:
+    process = await DemoProcess.start(PHONE, ["-c", "print('hello')"], tmp_path / "phone.txt", SilentNarrator())
+    with pytest.raises(ProcessFailed, match="hello"):
+        await process.until("waiting", ScriptedPerson(SilentNarrator(), {}))
+    await process.clean_up()
+
+
 async def test_a_killed_process_is_gone_before_the_story_goes_on(tmp_path: Path) -> None:
     process = await DemoProcess.start(PHONE, ["-c", "input()"], tmp_path / "phone.txt", SilentNarrator())
     await process.kill()
@@ -257,9 +264,8 @@ async def test_a_killed_process_is_gone_before_the_story_goes_on(tmp_path: Path)
 
 async def test_a_process_asks_and_is_answered_over_its_own_streams(tmp_path: Path) -> None:
     program = (
-        "from clients.demo.messages import *\n"
-        "print(encode_message(Message(MessageKind.QUESTION, 'Which?')), flush=True)\n"
-        "print(encode_message(Message(MessageKind.REACHED, input())), flush=True)\n"
+        'print(\'{"kind": "question", "text": "Which?"}\', flush=True)\n'
+        'print(\'{"kind": "reached", "text": "%s"}\' % input(), flush=True)\n'
     )
     process = await DemoProcess.start(PHONE, ["-c", program], tmp_path / "phone.txt", SilentNarrator())
     person = ScriptedPerson(SilentNarrator(), {PHONE: ("CC-1042",)})
