@@ -1,0 +1,379 @@
+"""Slots: the register with read tokens, alone and between devices."""
+
+import itertools
+import random
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from sync_core.document.slots import (
+    Candidate,
+    CandidateStatus,
+    SlotDefinition,
+    SlotState,
+    StoredDefinition,
+    decode_write,
+    derive_slot,
+    encode_write,
+)
+from sync_core.entry import Entry
+from sync_core.errors import TooLarge, ValueRefused
+from sync_core.limits import SLOT_VALUE_BYTES_MAX
+from sync_core.values import canonical
+from tests.sync_core.document.log import CONFIRMED, PROPOSED, Device, assert_converged, devices, sync
+
+
+def write(write_id: str, text: str, status: CandidateStatus = CONFIRMED, n: int = 1, **more: object) -> Candidate:
+    return Candidate(write_id, text, status, n, "phone", None, 1, **more)  # type: ignore[arg-type]
+
+
+def state_of(*writes: Candidate) -> SlotState:
+    return derive_slot("x", writes, {}, False).state
+
+
+# --- derivation -------------------------------------------------------------------------------------------------------
+
+
+def test_a_slot_without_writes_is_missing() -> None:
+    assert state_of() is SlotState.MISSING
+
+
+def test_one_value_is_proposed_or_confirmed() -> None:
+    assert state_of(write("a", "1", PROPOSED)) is SlotState.PROPOSED
+    assert state_of(write("a", "1")) is SlotState.CONFIRMED
+
+
+def test_several_values_of_one_rank_conflict() -> None:
+    assert state_of(write("a", "1", PROPOSED), write("b", "2", PROPOSED)) is SlotState.CONFLICTED
+    assert state_of(write("a", "1"), write("b", "2")) is SlotState.CONFLICTED
+
+
+def test_equal_values_agree() -> None:
+    slot = derive_slot("x", [write("a", "1", n=2), write("b", "1", n=1)], {}, False)
+    assert slot.state is SlotState.CONFIRMED
+    assert [candidate.write_id for candidate in slot.candidates] == ["a"]
+    assert slot.token == {"a", "b"}
+
+
+def test_one_point_zero_true_and_one_are_three_values() -> None:
+    slot = derive_slot("x", [write("a", "1"), write("b", "1.0"), write("c", "true")], {}, False)
+    assert slot.state is SlotState.CONFLICTED
+    assert len(slot.candidates) == 3
+
+
+def test_confirmed_outranks_proposed_and_proposals_are_listed_apart() -> None:
+    slot = derive_slot("x", [write("a", "1"), write("b", "2", PROPOSED, n=9), write("c", "3", PROPOSED)], {}, False)
+    assert slot.state is SlotState.CONFIRMED
+    assert slot.value == 1
+    assert [candidate.value for candidate in slot.proposals] == [2, 3]
+
+
+def test_a_proposal_of_the_confirmed_value_is_no_proposal_beside_it() -> None:
+    slot = derive_slot("x", [write("a", "1"), write("b", "1", PROPOSED, n=9)], {}, False)
+    assert [candidate.write_id for candidate in slot.candidates] == ["a"]
+    assert slot.proposals == ()
+
+
+def test_candidates_come_highest_number_first_and_never_by_clock() -> None:
+    old = Candidate("a", "1", CONFIRMED, 7, "phone", None, 10)
+    new = Candidate("b", "2", CONFIRMED, 3, "pc", None, 99_999)
+    assert derive_slot("x", [new, old], {}, False).candidates == (old, new)
+
+
+def test_an_unreadable_candidate_is_shown_and_makes_a_conflict() -> None:
+    unreadable = write("u", "?", readable=False)
+    for others in ([], [write("a", "1")], [write("a", "1", PROPOSED)]):
+        slot = derive_slot("x", [unreadable, *others], {}, False)
+        assert slot.state is SlotState.CONFLICTED
+        assert unreadable in slot.candidates
+        assert slot.value is None
+
+
+def test_a_conflicted_slot_has_no_value() -> None:
+    assert derive_slot("x", [write("a", "1"), write("b", "2")], {}, False).value is None
+
+
+def test_the_order_of_writes_does_not_matter() -> None:
+    writes = [write("a", "1"), write("b", "2", PROPOSED), write("c", "1", n=4), write("d", "?", readable=False)]
+    slots = [derive_slot("x", order, {}, False) for order in itertools.permutations(writes)]
+    assert all(slot == slots[0] for slot in slots)
+
+
+def test_the_definition_with_the_highest_number_then_key_is_shown() -> None:
+    first, second = SlotDefinition("a?"), SlotDefinition("b?")
+    stored = {"k1": StoredDefinition(2, first), "k2": StoredDefinition(1, second)}
+    slot = derive_slot("x", [], stored, False)
+    assert slot.definition == first
+    assert slot.redefined
+    stored["k2"] = StoredDefinition(2, second)
+    assert derive_slot("x", [], stored, False).definition == second
+
+
+def test_equal_definitions_of_two_devices_are_no_redefinition() -> None:
+    stored = {"k1": StoredDefinition(1, SlotDefinition("a?")), "k2": StoredDefinition(1, SlotDefinition("a?"))}
+    assert not derive_slot("x", [], stored, False).redefined
+
+
+# --- what is stored ---------------------------------------------------------------------------------------------------
+
+VALUES = [None, True, False, 0, -1, 2**63 - 1, 2**63, 10**400, 1.0, 1e300, 0.1, "", "größe 🙂", [], {}, {"a": [1, {}]}]
+
+
+@pytest.mark.parametrize("value", VALUES, ids=repr)
+def test_a_stored_value_comes_back_exactly(value: object) -> None:
+    text = canonical(value)
+    candidate = decode_write("w", encode_write(text, PROPOSED, 7, "phone", 'src "1"', 1_700_000_000_000))
+    assert candidate == Candidate("w", text, PROPOSED, 7, "phone", 'src "1"', 1_700_000_000_000)
+    assert type(candidate.value) is type(value)
+    assert candidate.value == value
+
+
+def test_what_is_stored_is_canonical_json() -> None:
+    stored = encode_write('{"b":1}', CONFIRMED, 2, "phone", "scan", 3)
+    assert stored == '{"a":"phone","n":2,"s":"scan","st":"c","t":3,"v":{"b":1}}'
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        "",
+        "no json",
+        "[]",
+        "{}",
+        '{"a":"x","n":0,"st":"c","t":1,"v":1}',
+        '{"a":"x","n":9007199254740993,"st":"c","t":1,"v":1}',
+        '{"a":"x","n":1,"st":"?","t":1,"v":1}',
+        '{"a":"x","n":1,"st":"c","t":1,"v":NaN}',
+        '{"a":"x","n":1,"st":"c","t":1,"v":"\\ud800"}',
+        '{"a":"x","n":1,"st":"c","t":1,"v":' + "9" * 5_000 + "}",
+        '{"a":"x","n":1,"st":"c","t":1,"v":"' + "x" * 5_000 + '"}',
+        '{"a":"x","n":1,"st":"c","t":1,"v":' + "[" * 3_000 + "]" * 3_000 + "}",
+    ],
+)
+def test_anything_else_is_unreadable_and_kept_as_it_is(stored: str) -> None:
+    candidate = decode_write("w", stored)
+    assert not candidate.readable
+    assert candidate.text == stored
+    assert candidate.value is None
+
+
+def test_a_value_that_is_not_canonical_is_grouped_by_its_canonical_text() -> None:
+    candidate = decode_write("w", '{"a":"x","n":1,"st":"c","t":1,"v":{ "b" : 1, "a":"\\u0041" } }')
+    assert candidate.text == '{"a":"A","b":1}'
+
+
+def test_a_value_over_the_bound_is_refused_by_its_bytes() -> None:
+    encode_write('"' + "x" * (SLOT_VALUE_BYTES_MAX - 2) + '"', CONFIRMED, 1, "phone", None, 1)
+    with pytest.raises(TooLarge):
+        encode_write('"' + "x" * (SLOT_VALUE_BYTES_MAX - 1) + '"', CONFIRMED, 1, "phone", None, 1)
+    with pytest.raises(TooLarge):
+        encode_write("1", CONFIRMED, 1, "phone", "x" * 9_000, 1)
+    with pytest.raises(ValueRefused):
+        encode_write("1", CONFIRMED, 1, "phone", "\ud800", 1)
+
+
+def test_the_repr_of_a_candidate_does_not_show_its_value() -> None:
+    assert "hunter2" not in repr(derive_slot("x", [write("a", '"hunter2"')], {}, True))
+
+
+# --- read tokens ------------------------------------------------------------------------------------------------------
+
+
+def test_a_write_deletes_only_what_its_caller_has_read() -> None:
+    _, (phone, pc) = devices("phone", "pc")
+    phone.confirm("budget", "1")
+    sync(phone, pc)
+    read = pc.document.slot("budget").token
+    phone.confirm("budget", "2")
+    sync(phone, pc)
+    pc.confirm("budget", "3", read)
+    assert pc.document.slot("budget").state is SlotState.CONFLICTED
+    assert sorted(c.text for c in pc.document.slot("budget").candidates) == ["2", "3"]
+
+
+def test_a_write_without_a_token_deletes_nothing() -> None:
+    _, (phone,) = devices("phone")
+    phone.confirm("budget", "1")
+    phone.confirm("budget", "2", frozenset())
+    assert phone.document.slot("budget").state is SlotState.CONFLICTED
+
+
+def test_a_proposal_deletes_only_proposals_of_its_token() -> None:
+    _, (phone,) = devices("phone")
+    phone.confirm("budget", "1")
+    phone.propose("budget", "2")
+    phone.propose("budget", "3")
+    slot = phone.document.slot("budget")
+    assert (slot.state, slot.value) == (SlotState.CONFIRMED, 1)
+    assert [candidate.text for candidate in slot.proposals] == ["3"]
+
+
+def test_a_confirmation_deletes_proposals_and_confirmed_values_of_its_token() -> None:
+    _, (phone,) = devices("phone")
+    phone.confirm("budget", "1")
+    phone.propose("budget", "2")
+    phone.confirm("budget", "3")
+    slot = phone.document.slot("budget")
+    assert len(slot.token) == 1
+    assert slot.value == 3
+
+
+def test_a_concurrent_write_survives_a_clear() -> None:
+    _, (phone, pc) = devices("phone", "pc")
+    phone.confirm("budget", "1")
+    sync(phone, pc)
+    phone.update(phone.document.clear_slot("budget", phone.document.slot("budget").token))
+    pc.confirm("budget", "2")
+    sync(phone, pc)
+    assert_converged(phone, pc)
+    assert phone.document.slot("budget").value == 2
+
+
+def test_clearing_what_is_not_there_writes_nothing() -> None:
+    _, (phone,) = devices("phone")
+    assert phone.document.clear_slot("budget", frozenset({"0" * 16})) == b""
+
+
+def test_lamport_numbers_go_up_from_the_highest_seen_in_the_slot() -> None:
+    _, (phone, pc) = devices("phone", "pc")
+    phone.confirm("budget", "1")
+    phone.confirm("budget", "2")
+    phone.confirm("other", "1")
+    sync(phone, pc)
+    pc.confirm("budget", "3")
+    assert pc.document.slot("budget").candidates[0].n == 3
+    assert pc.document.slot("other").candidates[0].n == 1
+
+
+# --- scenarios --------------------------------------------------------------------------------------------------------
+
+
+def test_ac_02_chat_text_is_not_state() -> None:
+    _, (phone, pc) = devices("phone", "pc")
+    phone.declare("cost_center", required=True)
+    phone.append('{"content":"The cost centre is CC-1042.","role":"user"}')
+    sync(phone, pc)
+    assert pc.document.slot("cost_center").state is SlotState.MISSING
+    phone.confirm("cost_center", '"CC-1042"')
+    sync(phone, pc)
+    assert pc.document.slot("cost_center").value == "CC-1042"
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_ac_11_two_values_while_apart_conflict_on_both_ends(first: int) -> None:
+    for seed in range(100):
+        _, (phone, pc) = devices("phone", "pc", seed=seed)
+        phone.confirm("cost_center", '"CC-1042"', at_ms=9)
+        pc.confirm("cost_center", '"CC-2000"', at_ms=3)
+        sync(*(phone, pc)[:: 1 if first else -1])
+        assert_converged(phone, pc)
+        slot = phone.document.slot("cost_center")
+        assert slot.state is SlotState.CONFLICTED
+        shown = {(candidate.value, candidate.author, candidate.at_ms) for candidate in slot.candidates}
+        assert shown == {("CC-1042", "phone", 9), ("CC-2000", "pc", 3)}
+
+
+def test_ac_13_different_slots_merge_silently() -> None:
+    _, (phone, pc) = devices("phone", "pc")
+    phone.confirm("cost_center", '"CC-1042"')
+    pc.confirm("currency", '"EUR"')
+    sync(phone, pc)
+    assert_converged(phone, pc)
+    assert {slot.state for slot in phone.document.view().slots.values()} == {SlotState.CONFIRMED}
+
+
+def test_se_29_a_late_joiner_sees_the_same_conflict_and_its_resolution() -> None:
+    for seed in range(200):
+        _, (a, b, late) = devices("a", "b", "late", seed=seed)
+        a.confirm("budget", "100")
+        b.confirm("budget", "200")
+        sync(a, b)
+        late.pull()
+        assert_converged(a, b, late)
+        assert late.document.slot("budget").state is SlotState.CONFLICTED
+        stale = frozenset(sorted(a.document.slot("budget").token)[:1])
+        a.confirm("budget", "300", stale)
+        sync(a, b, late)
+        assert late.document.slot("budget").state is SlotState.CONFLICTED
+        late.confirm("budget", "400")
+        sync(a, b, late)
+        assert_converged(a, b, late)
+        assert a.document.slot("budget").value == 400
+
+
+def test_two_resolutions_at_once_conflict_again() -> None:
+    _, (a, b) = devices("a", "b")
+    a.confirm("budget", "1")
+    b.confirm("budget", "2")
+    sync(a, b)
+    a.confirm("budget", "3")
+    b.confirm("budget", "4")
+    sync(a, b)
+    assert_converged(a, b)
+    assert sorted(c.text for c in a.document.slot("budget").candidates) == ["3", "4"]
+
+
+# --- against a model --------------------------------------------------------------------------------------------------
+
+STEPS = ["read", "confirm", "propose", "clear", "push", "pull", "pull", "reopen"]
+step = st.tuples(st.sampled_from(STEPS), st.integers(0, 4), st.sampled_from(["a", "b"]), st.integers(0, 6))
+
+
+@settings(max_examples=150, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+@given(st.integers(3, 5), st.lists(step, max_size=40), st.integers(0, 2**32))
+def test_devices_with_stale_tokens_agree_with_a_model(
+    count: int, script: list[tuple[str, int, str, int]], seed: int
+) -> None:
+    """The model: a write is gone if and only if some write or clear whose caller had read it says so."""
+    log, these = devices(*(f"device{i}" for i in range(count)), seed=seed)
+    read: list[dict[str, frozenset[str]]] = [{} for _ in these]
+    made: dict[tuple[str, str], CandidateStatus] = {}
+    gone: set[tuple[str, str]] = set()
+    for action, index, slot, amount in script:
+        device, tokens = these[index % count], read[index % count]
+        token = tokens.get(slot, frozenset())
+        if action == "read":
+            tokens[slot] = device.document.slot(slot).token
+        elif action in ("confirm", "propose"):
+            before = device.document.slot(slot).token
+            status = CONFIRMED if action == "confirm" else PROPOSED
+            device.update(device.document.write_slot(slot, str(amount), status, token, None, 1))
+            after = device.document.slot(slot).token
+            made.update(((slot, fresh), status) for fresh in after - before)
+            gone |= {(slot, w) for w in token if status is CONFIRMED or made[slot, w] is PROPOSED}
+            tokens[slot] = after & (token | (after - before))
+        elif action == "clear":
+            device.update(device.document.clear_slot(slot, token))
+            gone |= {(slot, w) for w in token}
+        elif action == "push":
+            device.push()
+        elif action == "pull":
+            device.pull(min(len(log.entries), device.cursor + amount))
+        else:
+            device.reopen()
+    sync(*these)
+    assert_converged(*these)
+    for slot in ("a", "b"):
+        want = {write_id for (name, write_id) in made if name == slot} - {w for (name, w) in gone if name == slot}
+        assert these[0].document.slot(slot).token == want
+
+
+def test_se_09_all_orders_of_independent_writes_give_one_view_digest_and_bytes() -> None:
+    log, writers = devices("a", "b", "c", "d")
+    for index, device in enumerate(writers):
+        device.confirm("budget", str(index))
+        device.update(device.document.write_note("worklog", f"line {index}\n", None))
+        device.push()
+    entries: list[list[Entry]] = [[], [], [], []]
+    for entry in log.entries:
+        entries[[d.document.writer for d in writers].index(entry.writer)].append(entry)
+    outcomes = []
+    for order in itertools.permutations(range(4)):
+        reader = Device("reader", random.Random(5), log)
+        for index in order:
+            for entry in entries[index]:
+                reader.document.merge(entry)
+        outcomes.append((reader.document.view(), reader.digest(), reader.document.state_bytes()))
+    assert len(outcomes[0][0].slots["budget"].candidates) == 4
+    assert all(outcome == outcomes[0] for outcome in outcomes)
