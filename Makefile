@@ -1,0 +1,55 @@
+# Everything runs in .venv, which is made once; `make help` lists the targets.
+PYTHON ?= python3
+SECONDS ?= 600
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+.PHONY: help venv demo test bench simulate clean
+
+help:
+	@echo "make demo                    install, then run the demo: a task is carried from a killed phone to a desktop"
+	@echo "make test                    ruff, mypy, all tests, a minute of simulation"
+	@echo "make bench                   the benchmarks"
+	@echo "make simulate SECONDS=600    the simulation, as long as you like"
+	@echo "make venv                    only make .venv, with all that the tests need"
+	@echo "make clean                   remove .venv and whatever else was made"
+
+venv: $(VENV)/tests.stamp
+
+$(VENV)/made.stamp:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "Segue needs Python 3.11 or later; name one with PYTHON=…"; exit 1; }
+	@echo "making $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/demo.stamp: $(VENV)/made.stamp pyproject.toml
+	@echo "installing"
+	@$(INSTALL) --editable '.[all]'
+	@touch $@
+
+$(VENV)/tests.stamp: $(VENV)/made.stamp pyproject.toml
+	@echo "installing"
+	@$(INSTALL) --editable '.[test]'
+	@touch $@ $(VENV)/demo.stamp
+
+demo: $(VENV)/demo.stamp
+	@$(BIN)/segue demo
+
+test: $(VENV)/tests.stamp
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --quiet --check .
+	@$(BIN)/mypy --strict -p sync_core -p server_relay -p clients
+	@$(BIN)/python -m pytest
+	@$(BIN)/python -m tests.simulation --seconds 60
+
+bench: $(VENV)/tests.stamp
+	@$(BIN)/python -m tests.benchmarks
+
+simulate: $(VENV)/tests.stamp
+	@$(BIN)/python -m tests.simulation --seconds $(SECONDS)
+
+clean:
+	@rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .demo .bench
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
