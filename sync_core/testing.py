@@ -14,7 +14,7 @@
 Needs the relay, which comes with `pip install segue[relay]`.
 """
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -155,18 +155,18 @@ async def assert_converged(one: Endpoint, other: Endpoint, key: str) -> None:
     Wait for `synced` before. Raises `AssertionError` that names what differs, never its content.
     """
     here, there = await one.stored(key), await other.stored(key)
-    for what, mine, theirs in (
-        ("slot", dict(here.view.slots), dict(there.view.slots)),
-        ("note", dict(here.view.notes), dict(there.view.notes)),
-        ("call", dict(here.view.calls), dict(there.view.calls)),
-        ("history item", dict(enumerate(here.view.history)), dict(enumerate(there.view.history))),
-    ):
-        differing = _differing(mine, theirs)
-        assert not differing, f"{one.device} and {other.device} differ in {what} {', '.join(differing)}"
+    differing = {
+        "slot": _differing(here.view.slots, there.view.slots),
+        "note": _differing(here.view.notes, there.view.notes),
+        "call": _differing(here.view.calls, there.view.calls),
+        "history item": _differing(dict(enumerate(here.view.history)), dict(enumerate(there.view.history))),
+    }
+    for what, names in differing.items():
+        assert not names, f"{one.device} and {other.device} differ in {what} {', '.join(names)}"
     assert here.view.version == there.view.version, "the business versions differ"
     assert here.digest == there.digest, f"{one.device} and {other.device} show the same, but their digests differ"
 
 
-def _differing(mine: dict[K, V], theirs: dict[K, V]) -> list[str]:
+def _differing(mine: Mapping[K, V], theirs: Mapping[K, V]) -> list[str]:
     names = [*mine, *(name for name in theirs if name not in mine)]
     return [str(name) for name in names if mine.get(name) != theirs.get(name)]
