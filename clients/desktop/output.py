@@ -20,7 +20,7 @@ __all__ = [
     "emit",
     "emit_error",
     "emit_line",
-    "note_to_people",
+    "emit_remark",
     "printable",
 ]
 
@@ -48,11 +48,15 @@ class Table(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What a command has to say: one document for programs, parts for people, and how it ended."""
+    """What a command has to say: one document for programs, parts for people, and how it ended.
 
-    document: JsonDocument
+    With `error` it was refused, and the rest is what helps to go on.
+    """
+
+    document: dict[str, JsonDocument]
     parts: tuple[str | Table, ...]
     status: ExitStatus = ExitStatus.DONE
+    error: SegueError | None = None
 
 
 _STYLES = {
@@ -71,16 +75,26 @@ _STYLES = {
 
 def emit(answer: Answer, as_json: bool) -> int:
     """Print a command's answer and return its exit status."""
+    if answer.error is None:
+        _write(answer, as_json)
+        return int(answer.status)
+    if as_json:
+        _write_json({"error": dict(answer.error.as_json()), **answer.document})
+        return int(ExitStatus.REFUSED)
+    _write(answer, as_json)
+    return emit_error(answer.error, as_json)
+
+
+def _write(answer: Answer, as_json: bool) -> None:
     if as_json:
         _write_json(answer.document)
-    else:
-        for part in answer.parts:
-            if isinstance(part, Table):
-                _write_table(part)
-            else:
-                sys.stdout.write(printable(part) + "\n")
+        return
+    for part in answer.parts:
+        if isinstance(part, Table):
+            _write_table(part)
+        else:
+            sys.stdout.write(printable(part) + "\n")
     sys.stdout.flush()
-    return int(answer.status)
 
 
 def emit_line(document: JsonDocument, text: str, as_json: bool) -> None:
@@ -89,14 +103,13 @@ def emit_line(document: JsonDocument, text: str, as_json: bool) -> None:
         _write_json(document)
     else:
         sys.stdout.write(printable(text) + "\n")
-    sys.stdout.flush()
+        sys.stdout.flush()
 
 
 def emit_error(error: SegueError, as_json: bool) -> int:
     """Print an error, to stdout as JSON or to stderr for people, and return the exit status."""
     if as_json:
         _write_json({"error": dict(error.as_json())})
-        sys.stdout.flush()
     else:
         sys.stderr.write(f"Error: {printable(error.sentence)}\n")
         if error.hint:
@@ -104,8 +117,8 @@ def emit_error(error: SegueError, as_json: bool) -> int:
     return int(ExitStatus.WRONG_USAGE if isinstance(error, WrongUsage) else ExitStatus.REFUSED)
 
 
-def note_to_people(text: str) -> None:
-    """Print a remark to stderr, where it disturbs no document."""
+def emit_remark(text: str) -> None:
+    """Print a remark for people to stderr, where it disturbs no document."""
     sys.stderr.write(printable(text) + "\n")
     sys.stderr.flush()
 
@@ -122,6 +135,7 @@ def _escape(char: str) -> str:
 def _write_json(document: JsonDocument) -> None:
     sys.stdout.flush()
     sys.stdout.buffer.write(msgspec.json.encode(document) + b"\n")
+    sys.stdout.buffer.flush()
 
 
 def _cell(text: str) -> str:

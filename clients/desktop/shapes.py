@@ -1,6 +1,6 @@
 """What a task's parts look like: JSON documents for programs, tables and lines for people. A secret is shown as set."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 
 import msgspec
@@ -10,14 +10,17 @@ from clients.desktop.read_token import encode_token
 from sync_core.document.calls import Call
 from sync_core.document.notes import Note
 from sync_core.document.slots import Candidate, Slot, SlotState
+from sync_core.values import JsonValue, canonical
 
 __all__ = [
     "call_document",
     "calls_table",
     "candidates_table",
     "clock_text",
+    "message_line",
     "note_document",
     "slot_document",
+    "slot_line",
     "slots_table",
 ]
 
@@ -40,6 +43,12 @@ def slot_document(slot: Slot) -> dict[str, JsonDocument]:
         "schema_error": slot.schema_error,
         "read": encode_token(slot.token),
     }
+
+
+def slot_line(slot: Slot) -> str:
+    """Return a slot as one line."""
+    values = " | ".join(_shown(candidate, slot.secret) for candidate in slot.candidates)
+    return f"slot {slot.name} is {slot.state.value}" + (f": {values}" if values else "")
 
 
 def slots_table(slots: Iterable[Slot]) -> Table:
@@ -108,6 +117,25 @@ def calls_table(calls: Iterable[Call]) -> Table:
         for call in calls
     )
     return Table(("STEP", "STATE", "TOOL", "DEVICE", "ATTEMPTS", "REQUIRES"), rows)
+
+
+def message_line(message: Mapping[str, JsonValue]) -> str:
+    """Return a message as text: who speaks, what is said, and what is called."""
+    content = message.get("content")
+    said = content if isinstance(content, str) else "" if content is None else canonical(content)
+    calls = message.get("tool_calls")
+    wanted = [_call_text(call) for call in calls] if isinstance(calls, list) else []
+    role = message.get("role")
+    name = message.get("name")
+    speaker = f"{role} {name}" if role == "tool" and isinstance(name, str) else str(role)
+    return f"{speaker}: " + " ".join(part for part in (said, *wanted) if part)
+
+
+def _call_text(call: JsonValue) -> str:
+    function = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(function, dict):
+        return "(a call that cannot be read)"
+    return f"[calls {function.get('name')} {function.get('arguments')}]"
 
 
 def clock_text(at_ms: int) -> str:

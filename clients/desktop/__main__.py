@@ -1,0 +1,21 @@
+"""`segue`, and `python -m clients.desktop`."""
+
+import sys
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """Run the command line; exit status 0 done, 1 refused or conflicted, 2 wrong usage."""
+    if sys.argv[1:2] == ["relay"]:
+        # A relay is up in a moment: it needs nothing of the command line but its own arguments.
+        from server_relay.__main__ import main as relay
+
+        sys.exit(relay(sys.argv[2:]))
+    from clients.desktop.app import app
+
+    app()
+
+
+if __name__ == "__main__":
+    main()

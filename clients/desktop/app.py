@@ -1,0 +1,23 @@
+"""The command line: all commands, put together."""
+
+import typer
+
+from clients.desktop import note, services, slot, task, watch
+from clients.desktop.connection import connected
+
+__all__ = ["app"]
+
+# Locals in a traceback could show a token, and completion would write into the user's shell files.
+app = typer.Typer(
+    name="segue",
+    help="Segue carries an AI agent's half-finished task from one device to the next.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+task.register(app)
+app.add_typer(slot.app, name="slot")
+app.add_typer(note.app, name="note")
+app.command("watch")(connected(watch.watch))
+services.register(app)

@@ -1,0 +1,167 @@
+"""Between the command line and the endpoint: the options of every command that opens the store, and opening it.
+
+A command is an async function of an open `Session` and its own arguments that returns an `Answer`; `connected` turns it
+into what typer calls. The engine is imported when a command runs, so that help and usage errors come at once.
+"""
+
+import asyncio
+import inspect
+import os
+import platform
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+import typer
+
+from clients.config import private_folder, read_settings
+from clients.desktop.output import Answer, JsonDocument, emit, emit_error
+from sync_core.errors import Refused, SegueError, SyncTimeout
+
+if TYPE_CHECKING:
+    from sync_core import Endpoint, Status, Task
+    from sync_core.endpoint.opening import Opening
+
+__all__ = ["AsJson", "Sending", "Session", "answered", "connected"]
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+
+_WAIT_S = 5.0
+_LOOK_S = 0.05
+_OPTIONS: dict[str, tuple[str, type, str]] = {
+    "relay": ("--relay", str, "The relay's address (ws:// or wss://), or none."),
+    "subject": ("--subject", str, "The business subject."),
+    "device": ("--device", str, "The name of this device."),
+    "token_file": ("--token-file", str, "The file that holds the relay's token."),
+    "store": ("--store", str, "This device's file."),
+    "wait": ("--wait", float, "Seconds to wait for the relay; else 5, less if it cannot be reached."),
+}
+
+
+class Sending(msgspec.Struct, frozen=True):
+    """Whether the relay has all of this device's work, and why not."""
+
+    done: bool
+    status: "Status"
+
+    @property
+    def refused(self) -> bool:
+        """Whether the relay refused this device for good; what was written stays here."""
+        return self.status.link.value == "refused"
+
+    def document(self) -> dict[str, JsonDocument]:
+        """Return it for programs."""
+        return {
+            "synced": self.done,
+            "link": self.status.link.value,
+            "reason": self.status.reason,
+            "unsent": self.status.unsent,
+            "set_aside": self.status.set_aside,
+        }
+
+    def sentences(self) -> tuple[str, ...]:
+        """Return it for people; nothing if all is well."""
+        said = []
+        if not self.done:
+            why = f" ({self.status.reason})" if self.status.reason else ""
+            waiting = f" {self.status.unsent} entries wait on this device." if self.status.unsent else ""
+            said.append(f"Not in step with the relay: {self.status.link.value}{why}.{waiting}")
+        if self.status.set_aside:
+            said.append(f"{self.status.set_aside} entries of this device were refused and are set aside.")
+        return tuple(said)
+
+
+class Session:
+    """An open endpoint, and how long a command waits for the relay.
+
+    With `wait_s` None a command waits 5 s, and gives up as soon as the relay cannot be reached.
+    """
+
+    def __init__(self, endpoint: "Endpoint", wait_s: float | None, as_json: bool) -> None:
+        self.endpoint = endpoint
+        self.as_json = as_json
+        self._wait_s = wait_s
+
+    def task(self, key: str, *, write: bool = False, create: bool = False) -> "Opening[Task]":
+        """Open a task for one command; without a link, what this device has of it."""
+        return self.endpoint.task(key, create=create, access="write" if write else "read")
+
+    async def synced(self) -> Sending:
+        """Wait until this device and the relay are in step, and return where that stands."""
+        waiting = asyncio.ensure_future(
+            self.endpoint.synced(timeout_s=_WAIT_S if self._wait_s is None else self._wait_s)
+        )
+        while not waiting.done():
+            await asyncio.wait({waiting}, timeout=_LOOK_S)
+            if self._wait_s is None and self.endpoint.status.link.value == "offline":
+                waiting.cancel()
+                await asyncio.wait({waiting})
+        try:
+            waiting.result()
+        except (SyncTimeout, Refused, asyncio.CancelledError):
+            return Sending(False, self.endpoint.status)
+        return Sending(True, self.endpoint.status)
+
+
+def connected(work: Callable[..., Awaitable[Answer | None]]) -> Callable[..., None]:
+    """Return the command that opens this device's store, lets `work` do its part and prints its answer.
+
+    `work` takes the session and then its own arguments, annotated for typer; the command has those and the shared ones.
+    """
+    own = list(inspect.signature(work).parameters.values())[1:]
+    shared = [_parameter(name, *_OPTIONS[name]) for name in _OPTIONS]
+    json_option = inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=AsJson)
+
+    def command(**arguments: object) -> None:
+        options = {name: arguments.pop(name) for name in _OPTIONS}
+        as_json = bool(arguments.pop("as_json"))
+
+        async def run() -> Answer | None:
+            async with _session(options, as_json) as session:
+                return await work(session, **arguments)
+
+        answered(lambda: asyncio.run(run()), as_json)
+
+    parameters = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own] + shared + [json_option]
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    command.__doc__ = work.__doc__
+    command.__name__ = work.__name__
+    return command
+
+
+def answered(work: Callable[[], Answer | None], as_json: bool) -> None:
+    """Run a command's work, print its answer, if any, or its error, and end with the exit status."""
+    try:
+        answer = work()
+        status = 0 if answer is None else emit(answer, as_json)
+    except SegueError as error:
+        status = emit_error(error, as_json)
+    raise typer.Exit(status)
+
+
+@asynccontextmanager
+async def _session(options: dict[str, object], as_json: bool) -> AsyncIterator[Session]:
+    wait = options.pop("wait")
+    wait_s = wait if isinstance(wait, float) else None
+    flags = {name: value if isinstance(value, str) else None for name, value in options.items()}
+    settings = read_settings(flags, os.environ, hostname=platform.node())
+    private_folder(settings)
+
+    from sync_core import Endpoint
+
+    async with Endpoint.open(
+        settings.store,
+        subject=settings.subject,
+        device=settings.device,
+        relay=settings.relay,
+        token=settings.token or "",
+        open_timeout_s=_WAIT_S if wait_s is None else wait_s,
+    ) as endpoint:
+        yield Session(endpoint, wait_s, as_json)
+
+
+def _parameter(name: str, flag: str, kind: type, text: str) -> inspect.Parameter:
+    annotation = Annotated[kind | None, typer.Option(flag, help=text, rich_help_panel="Connection")]  # type: ignore[valid-type]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)

@@ -1,0 +1,132 @@
+"""`segue note`: read, write, append, merge. A whole text is written only over the text that its writer has read."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from clients.config import WrongUsage
+from clients.desktop.connection import Sending, Session, connected
+from clients.desktop.output import Answer, ExitStatus
+from clients.desktop.shapes import note_document
+from sync_core.document.notes import Note
+from sync_core.errors import PreconditionFailed
+
+__all__ = ["app"]
+
+app = typer.Typer(help="Read, write, append to and merge the notes of a task.", no_args_is_help=True)
+
+_TaskKey = Annotated[str, typer.Argument(metavar="TASK", help="The task's key, for example expense/TRIP-118.")]
+_Name = Annotated[str, typer.Argument(metavar="NOTE", help="The note's name.")]
+_Text = Annotated[str | None, typer.Argument(metavar="[TEXT]", help="The text; without it, standard input.")]
+_File = Annotated[Path | None, typer.Option("--file", help="Take the text from this file.")]
+_Sha256 = Annotated[str | None, typer.Option("--sha256", help="The hash of the text that yours was made from.")]
+_Create = Annotated[bool, typer.Option("--create", help="Start the task if nobody has it.")]
+
+
+@app.command()
+@connected
+async def read(session: Session, task: _TaskKey, name: _Name) -> Answer:
+    """Show a note's text; its hash is needed to write or merge a text made from it."""
+    async with session.task(task) as opened:
+        sending = await session.synced()
+        note = await opened.notes.read(name)
+        return Answer(
+            {"task": task, "note": note_document(note), "relay": sending.document()},
+            (note.text.removesuffix("\n"), f"-- sha256 {note.content_sha256}", *sending.sentences()),
+        )
+
+
+@app.command()
+@connected
+async def write(
+    session: Session,
+    task: _TaskKey,
+    name: _Name,
+    text: _Text = None,
+    file: _File = None,
+    sha256: Annotated[
+        str | None, typer.Option("--sha256", help="The hash of the text that yours was made from.")
+    ] = None,
+    create: _Sha256 = Annotated[str | None, typer.Option("--sha256", help="The hash of the text that yours was made from.")]
+_Create = False,
+) -> Answer:
+    """Replace a note's whole text; an existing note needs the hash of the text that was read."""
+    given = _given(text, file)
+    async with session.task(task, write=True, create=create) as opened:
+        try:
+            note = await opened.notes.write(name, given, content_sha256=sha256)
+        except PreconditionFailed as error:
+            return _stale(task, name, error)
+        return _written(task, note, await session.synced())
+
+
+@app.command()
+@connected
+async def append(
+    session: Session, task: _TaskKey, name: _Name, text: _Text = None, file: _File = None, create: _Sha256 = Annotated[str | None, typer.Option("--sha256", help="The hash of the text that yours was made from.")]
+_Create = False
+) -> Answer:
+    """Put a text at the end of a note; one given as an argument is a line."""
+    given = _given(text, file)
+    if text is not None and not given.endswith("\n"):
+        given += "\n"
+    async with session.task(task, write=True, create=create) as opened:
+        note = await opened.notes.append(name, given)
+        return _written(task, note, await session.synced())
+
+
+@app.command()
+@connected
+async def merge(
+    session: Session,
+    task: _TaskKey,
+    name: _Name,
+    text: _Text = None,
+    file: _File = None,
+    base: Annotated[str, typer.Option("--base", help="The hash of the text that yours was made from.")] = "",
+) -> Answer:
+    """Merge a text into the current one; lines that both ends changed are told."""
+    if not base:
+        raise WrongUsage("A merge needs --base.", hint="It is the hash that `segue note read` showed.")
+    given = _given(text, file)
+    async with session.task(task, write=True) as opened:
+        merged = await opened.notes.merge(name, given, base=base)
+        answer = _written(task, merged.note, await session.synced())
+        told = tuple(f"Changed on both ends: {line}" for line in merged.overlap)
+        return Answer({**answer.document, "overlap": [*merged.overlap]}, (*answer.parts, *told), answer.status)
+
+
+def _given(text: str | None, file: Path | None) -> str:
+    if text is not None and file is not None:
+        raise WrongUsage("The text was given twice.", hint="Give it as an argument or with --file.")
+    if text is not None:
+        return text
+    try:
+        return sys.stdin.read() if file is None else file.read_text("utf-8")
+    except OSError as error:
+        raise WrongUsage(f"{file} cannot be read: {error.strerror}.") from None
+    except UnicodeDecodeError:
+        raise WrongUsage("The text is not UTF-8.") from None
+
+
+def _stale(task: str, name: str, error: PreconditionFailed) -> Answer:
+    return Answer(
+        {"task": task, "current_sha256": error.current_sha256, "current_text": error.current_text},
+        (f"-- sha256 {error.current_sha256} is current.",),
+        error=PreconditionFailed(
+            error.sentence,
+            current_text=error.current_text,
+            current_sha256=error.current_sha256,
+            hint=f"Read it with `segue note read {task} {name}`, then write with its --sha256, or merge.",
+        ),
+    )
+
+
+def _written(task: str, note: Note, sending: Sending) -> Answer:
+    return Answer(
+        {"task": task, "note": note_document(note), "relay": sending.document()},
+        (f"{note.name} is written.", f"-- sha256 {note.content_sha256}", *sending.sentences()),
+        ExitStatus.REFUSED if sending.refused else ExitStatus.DONE,
+    )

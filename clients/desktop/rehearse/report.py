@@ -1,0 +1,60 @@
+"""What a rehearsal tells: a table for people, one document for programs."""
+
+import msgspec
+
+from clients.desktop.output import Answer, ExitStatus, JsonDocument, Table
+from clients.desktop.rehearse.figures import Figures
+
+__all__ = ["answer_of"]
+
+_MEANINGS: dict[str, str] = {
+    "runs": "runs",
+    "calls": "tool calls in them",
+    "moves": "moves to another device",
+    "kills": "devices killed during a call",
+    "offline_spells": "devices cut off from the relay",
+    "asks": "times that a device was asked for a call",
+    "executed": "executions of tools",
+    "run_again_after_crash": "of these: run again after a crash (asked for)",
+    "run_apart": "of these: run apart, the first record had not left its device",
+    "executed_again": "of these: executed again (not asked for)",
+    "refused_for_authority": "calls refused for lack of an authority",
+    "garbled_by_model": "calls whose arguments the model garbled, not run",
+    "wrong_results": "calls with a wrong result on some device",
+    "lost_history_items": "messages lost from the history",
+    "digests_equal": "equal digests on all devices of each run",
+}
+_MUST_BE_ZERO = frozenset({"executed_again", "wrong_results", "lost_history_items"})
+
+
+def answer_of(figures: Figures, seed: int, devices: int, seconds: float) -> Answer:
+    """Return a rehearsal's answer: refused if anything was lost, wrong or executed again without being asked for."""
+    found = msgspec.structs.asdict(figures)
+    document: dict[str, JsonDocument] = {
+        **found,
+        "seed": seed,
+        "devices": devices,
+        "seconds": round(seconds, 1),
+        "good": figures.good,
+    }
+    rows = tuple((meaning, _shown(found[name]), _verdict(name, found[name])) for name, meaning in _MEANINGS.items())
+    verdict = (
+        "Nothing was lost, wrong or executed again without being asked for"
+        if figures.good
+        else "Something was lost, wrong or executed again without being asked for"
+    )
+    return Answer(
+        document,
+        (Table(("FIGURE", "FOUND", ""), rows), f"{verdict}; seed {seed}, {devices} devices, {seconds:.1f} s."),
+        ExitStatus.DONE if figures.good else ExitStatus.REFUSED,
+    )
+
+
+def _shown(value: object) -> str:
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
+
+
+def _verdict(name: str, value: object) -> str:
+    if name in _MUST_BE_ZERO:
+        return "ok" if value == 0 else "WRONG"
+    return "" if name != "digests_equal" else "ok" if value else "WRONG"
