@@ -49,8 +49,7 @@ async def write(
     sha256: Annotated[
         str | None, typer.Option("--sha256", help="The hash of the text that yours was made from.")
     ] = None,
-    create: _Sha256 = Annotated[str | None, typer.Option("--sha256", help="The hash of the text that yours was made from.")]
-_Create = False,
+    create: _Create = False,
 ) -> Answer:
     """Replace a note's whole text; an existing note needs the hash of the text that was read."""
     given = _given(text, file)
@@ -65,8 +64,7 @@ _Create = False,
 @app.command()
 @connected
 async def append(
-    session: Session, task: _TaskKey, name: _Name, text: _Text = None, file: _File = None, create: _Sha256 = Annotated[str | None, typer.Option("--sha256", help="The hash of the text that yours was made from.")]
-_Create = False
+    session: Session, task: _TaskKey, name: _Name, text: _Text = None, file: _File = None, create: _Create = False
 ) -> Answer:
     """Put a text at the end of a note; one given as an argument is a line."""
     given = _given(text, file)
