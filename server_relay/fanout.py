@@ -180,5 +180,13 @@ def _receipts(stream: StreamLog, entries: Sequence[StoredEntry]) -> list[bytes]:
 
 def _receipt(stream: StreamLog, first: StoredEntry, last: StoredEntry) -> bytes:
     return encode_frame(
-        Receipt(stream.id, stream.epoch, first.writer, first.writer_seq, last.writer_seq, first.relay_seq)
+        Receipt(
+            stream.id,
+            stream.epoch,
+            first.writer,
+            first.writer_seq,
+            last.writer_seq,
+            first.relay_seq,
+            chain=last.chain,
+        )
     )

@@ -269,6 +269,8 @@ class Receipt(_Frame, frozen=True, tag="receipt"):
     """A writer's entries first_seq..last_seq are fsynced at places first_relay_seq.. without a hole (promise P2).
 
     `covered`: they have no places of their own, all of them lie within the recovered snapshot at first_relay_seq.
+    `chain` is the chain at the last place: with it the device proves that what it holds under these numbers is what
+    the log holds (rule D). It is empty where the relay has compared the content itself.
     """
 
     stream: str
@@ -278,6 +280,7 @@ class Receipt(_Frame, frozen=True, tag="receipt"):
     last_seq: int
     first_relay_seq: int
     covered: bool = False
+    chain: bytes = b""
 
 
 class Refusal(_Frame, frozen=True, tag="refusal"):

@@ -169,7 +169,7 @@ def own_writers(task: TaskReplica, stream: StreamReplica) -> Iterable[tuple[int,
     """Yield (own writer, highest writer_seq) whose payloads above the cursor are all in this file, without a hole."""
     seqs: dict[int, set[int]] = {}
     for stream_id, writer, seq in (*task.outbox.recovered, *task.outbox.unsent):
-        if stream_id == stream.id and writer in task.own_writers:
+        if stream_id == stream.id and writer in task.own_writers and writer not in stream.distrusted:
             seqs.setdefault(writer, set()).add(seq)
     for writer, held in sorted(seqs.items()):
         row = stream.writers.get(writer)

@@ -120,7 +120,7 @@ def on_entries(task: TaskReplica, frame: Entries) -> None:
     stream.epoch = frame.epoch
     for entry in frame.entries:
         if entry.relay_seq is not None and entry.stream == stream.id:
-            stream.place(entry.relay_seq, entry)
+            task.arrive(stream, entry.relay_seq, entry)
     advance(task)
 
 
@@ -135,7 +135,7 @@ def on_receipt(task: TaskReplica, frame: Receipt) -> None:
         place = frame.first_relay_seq + (0 if frame.covered else offset)
         task.outbox.on_receipt(key, task.core.now_ms)
         if not frame.covered and place > stream.cursor:
-            stream.place(place, OwnPlace(frame.writer, seq))
+            task.arrive(stream, place, OwnPlace(frame.writer, seq, frame.last_seq, frame.chain))
         elif place <= stream.cursor and task.outbox.find(key) is not None:
             task.core.write(NumberEntries(stream.id, frame.writer, seq, seq, place, same_place=True))
             task.outbox.on_numbered(key, task.core.now_ms)
@@ -312,6 +312,7 @@ def _adopt(task: TaskReplica, stream: StreamReplica, data: bytes) -> None:
         task.core.write(SetWriter(stream.id, row))
     task.core.write(SetPosition(stream.id, stream.epoch, snapshot.covers_seq, snapshot.chain))
     task.hello_again = True
+    task.jumped = True
     task.reload()
 
 

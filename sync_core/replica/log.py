@@ -24,16 +24,42 @@ __all__ = ["advance", "ask_snapshot", "quarantine"]
 
 
 def advance(task: TaskReplica) -> None:
-    """Consume every place that the contiguous prefix has reached, then announce what changed."""
+    """Consume what arrived, as far as each stream's prefix has no hole, then announce what changed.
+
+    The order of arrival is kept across streams. Where one must wait for the bytes of a snapshot, all of them wait.
+    """
     touched: list[Touched] = []
     for stream in task.streams.values():
-        while task.document is not None and (place := stream.take_next()) is not None:
-            if not _consume(task, stream, place[0], place[1], touched):
-                break
+        if task.document is not None and _reaches_early(stream):
+            _consume_next(task, stream, touched)
+    while task.document is not None and task.arrived:
+        name, place = task.arrived[0]
+        stream = task.stream(name)
+        if place != stream.cursor + 1 or place not in stream.held:
+            if place in stream.held:
+                stream.early.add(place)
+        elif not _consume_next(task, stream, touched):
+            break
+        task.arrived.popleft()
     task.write_positions()
     if touched and task.document is not None:
         task.announce(touched, local=False)
     task.gap_since_ms = (task.gap_since_ms or task.core.now_ms) if task.has_gap else None
+
+
+def _consume_next(task: TaskReplica, stream: StreamReplica, touched: list[Touched]) -> bool:
+    """Consume the next place, and those behind it that had arrived too early. False: it must wait."""
+    while True:
+        taken = stream.take_next()
+        if taken is None or not _consume(task, stream, taken[0], taken[1], touched):
+            return False
+        stream.early.discard(taken[0])
+        if task.document is None or not _reaches_early(stream):
+            return True
+
+
+def _reaches_early(stream: StreamReplica) -> bool:
+    return stream.cursor + 1 in stream.early and stream.cursor + 1 in stream.held
 
 
 def _consume(
@@ -51,8 +77,10 @@ def _consume(
             # Brought back from an earlier log with other content than the new log has: the log stands.
             task.outbox.drop([key])
             waiting, task.document = None, None
-    elif waiting is None:
-        # The relay left out a payload that is not here: forget what it was told and ask again for all of it.
+    elif waiting is None or not _is_proven(task, stream, place, item):
+        # The relay left out a payload that is not here, or is another one: ask for all that the writer wrote.
+        stream.distrusted.add(item.writer)
+        stream.drop_held()
         task.hello_again = True
         return False
     else:
@@ -68,6 +96,20 @@ def _consume(
     if task.rewrites or task.document is None:
         task.reload()
     return True
+
+
+def _is_proven(task: TaskReplica, stream: StreamReplica, place: int, item: OwnPlace) -> bool:
+    """Whether what is here under the numbers of a receipt leads to the chain that the relay has after them."""
+    if not item.chain or place <= stream.proven_to:
+        return True
+    chain = stream.chain
+    for seq in range(item.writer_seq, item.last_seq + 1):
+        entry = task.outbox.find((stream.id, item.writer, seq))
+        if entry is None:
+            return False
+        chain = chain_next(chain, entry_hash(entry))
+    stream.proven_to = place + item.last_seq - item.writer_seq
+    return chain == item.chain
 
 
 def _judge(

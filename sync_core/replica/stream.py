@@ -21,10 +21,15 @@ _HELD_MAX = 4_096
 
 
 class OwnPlace(msgspec.Struct, frozen=True):
-    """A place of the log that holds an entry whose payload is on this device."""
+    """A place of the log that holds an entry whose payload is on this device.
+
+    It is one of a run that ends with `last_seq`; `chain` is the chain there, empty if the content was compared.
+    """
 
     writer: int
     writer_seq: int
+    last_seq: int
+    chain: bytes = b""
 
 
 class StreamReplica:
@@ -36,6 +41,8 @@ class StreamReplica:
         "covers_seq",
         "cursor",
         "digest_due_at_ms",
+        "distrusted",
+        "early",
         "epoch",
         "expected_digest",
         "head",
@@ -45,6 +52,7 @@ class StreamReplica:
         "next_seq",
         "offer",
         "offer_checked",
+        "proven_to",
         "snapshot",
         "snapshot_writers",
         "tail_from",
@@ -63,6 +71,9 @@ class StreamReplica:
         self.writers: dict[int, WriterRow] = {}
         self.next_seq: dict[int, int] = {}
         self.held: dict[int, Entry | OwnPlace] = {}
+        self.early: set[int] = set()
+        self.proven_to = 0
+        self.distrusted: set[int] = set()
         self.compacted = False
         self.covers_seq = 0
         self.snapshot_writers: tuple[WriterRow, ...] = ()
@@ -98,11 +109,22 @@ class StreamReplica:
         """Whether something arrived early and waits for what is missing before it."""
         return bool(self.held) and self.cursor + 1 not in self.held
 
-    def place(self, relay_seq: int, item: Entry | OwnPlace) -> None:
-        """Hold an arrived place until the prefix reaches it; what was consumed, or is far ahead, is dropped."""
-        if self.cursor < relay_seq <= self.cursor + _HELD_MAX:
-            self.held.setdefault(relay_seq, item)
+    def place(self, relay_seq: int, item: Entry | OwnPlace) -> bool:
+        """Hold an arrived place until the prefix reaches it; return whether it is new here.
+
+        What was consumed, or is far ahead, is dropped.
+        """
         self.head = max(self.head, relay_seq)
+        if relay_seq in self.held or not self.cursor < relay_seq <= self.cursor + _HELD_MAX:
+            return False
+        self.held[relay_seq] = item
+        return True
+
+    def drop_held(self) -> None:
+        """Forget what arrived and was not consumed."""
+        self.held.clear()
+        self.early.clear()
+        self.proven_to = 0
 
     def take_next(self) -> tuple[int, Entry | OwnPlace] | None:
         """Return the next place of the contiguous prefix, or None if it has not arrived."""

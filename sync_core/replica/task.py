@@ -5,6 +5,7 @@ Invariants:
 2. An own entry is in the document before it is in the outbox, and in the store before it is sent.
 """
 
+from collections import deque
 from collections.abc import Iterable
 
 import msgspec
@@ -17,7 +18,7 @@ from sync_core.replica.changes import Change
 from sync_core.replica.core import Core
 from sync_core.replica.effects import Announce, LoadTask
 from sync_core.replica.outbox import Key, Outbox
-from sync_core.replica.stream import StreamReplica
+from sync_core.replica.stream import OwnPlace, StreamReplica
 from sync_core.replica.telling import changes_of, difference
 from sync_core.replica.transfers import Transfers
 from sync_core.replica.writes import (
@@ -90,6 +91,8 @@ class TaskReplica:
         self.snapshot_wanted: StreamName | None = None
         self.offer_to_check: StreamName | None = None
         self.resend = False
+        self.jumped = False
+        self.arrived: deque[tuple[StreamName, int]] = deque()
         self.snapshots: dict[str, bytes] = {}
         self.snapshots_lost: set[str] = set()
         self.snapshots_asked: set[str] = set()
@@ -174,7 +177,7 @@ class TaskReplica:
         self.rewrites.clear()
         self.pinned.clear()
         for stream in self.streams.values():
-            stream.held.clear()
+            stream.drop_held()
 
     def recount(self) -> int:
         """Bring the count of waiting entries up to date; return by how much it grew."""
@@ -218,7 +221,7 @@ class TaskReplica:
         for stream in self.streams.values():
             stream.writers = {}
             stream.snapshot_writers = ()
-            stream.held.clear()
+            stream.drop_held()
         self.snapshots.clear()
         self.snapshots_lost.clear()
 
@@ -229,6 +232,11 @@ class TaskReplica:
         if not self.loading:
             self.loading = True
             self.core.emit(LoadTask(self.key))
+
+    def arrive(self, stream: StreamReplica, place: int, item: Entry | OwnPlace) -> None:
+        """Hold a place; places are consumed in the order of their arrival, across the task's streams."""
+        if stream.place(place, item):
+            self.arrived.append((stream.name, place))
 
     # --- own entries --------------------------------------------------------------------------------------------------
 
@@ -262,9 +270,17 @@ class TaskReplica:
         self.moved.clear()
 
     def announce(self, touched: Iterable[Touched], *, local: bool) -> None:
-        """Announce the new view and what changed in it."""
+        """Announce the new view and what changed in it.
+
+        A snapshot moves one stream ahead of the others: what others wrote then shows once all have reached the heads.
+        """
         assert self.document is not None
         view = self.document.view()
+        if self.jumped and not local:
+            if self.behind:
+                return
+            self.jumped = False
+            touched = [difference(self.view, view)] if self.view is not None else touched
         changes = changes_of(self.key, view, touched, local=local)
         self.view = view
         if self.handles or self.openings:

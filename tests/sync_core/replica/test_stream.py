@@ -16,7 +16,7 @@ def entry(place: int) -> Entry:
 def test_early_places_are_held_until_the_prefix_reaches_them() -> None:
     log = stream()
     log.place(2, entry(2))
-    log.place(3, OwnPlace(70_001, 1))
+    log.place(3, OwnPlace(70_001, 1, 1))
     assert log.take_next() is None
     assert log.has_gap
     log.place(1, entry(1))
@@ -33,7 +33,7 @@ def test_what_was_consumed_is_dropped_and_a_place_is_held_once() -> None:
     log.place(5, entry(5))
     assert not log.held
     log.place(6, entry(6))
-    log.place(6, OwnPlace(70_001, 1))
+    log.place(6, OwnPlace(70_001, 1, 1))
     assert log.take_next() == (6, entry(6))
 
 
