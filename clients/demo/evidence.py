@@ -47,7 +47,7 @@ EXPECTED: dict[str, int | bool] = {
 _MEANINGS = {
     "calls_recorded": "calls recorded, in all three files",
     "calls_executed": "tools that really ran",
-    "calls_executed_again": "of these, run again",
+    "calls_executed_again": "finished calls that were run again",
     "questions_on_desktop": "questions asked on the desktop",
     "conflicts_shown": "conflicts shown, one on each end",
     "conflicts_resolved": "conflicts resolved",
@@ -132,9 +132,9 @@ def _detail(name: str, evidence: Evidence) -> str:
     if name == "calls_executed_again":
         again = evidence.executions[len({execution.step for execution in evidence.executions}) :]
         ran = ", ".join(f"{execution.tool} on the {execution.device}" for execution in again)
-        return f" A finished call was run again: {ran}."
+        return f" That was: {ran}."
     if name == "note_lines_lost":
-        return f" Overwritten by an end that had not read it: {'; '.join(lost_lines(evidence))}"
+        return f" Overwritten by an end that had not read it: «{'», «'.join(lost_lines(evidence))}»."
     return ""
 
 
@@ -154,8 +154,8 @@ def _conflicts_shown(evidence: Evidence, device: str) -> int:
         for name, _, after in step.slots()
         if is_conflict(after)
     }
-    shown = [line for line in evidence.transcripts[device] if line.kind is LineKind.CONFLICT]
-    return sum((line.slot, line.values) in conflicted for line in shown)
+    shown = {(line.slot, line.values) for line in evidence.transcripts[device] if line.kind is LineKind.CONFLICT}
+    return len(shown & conflicted)
 
 
 def _resolves(step: Step) -> bool:

@@ -1,5 +1,6 @@
 """The demo's parts: the PDF, the policy, the logs on disk, the picture, the processes."""
 
+import io
 import itertools
 import os
 import re
@@ -13,8 +14,8 @@ from clients.demo.diagram import draw
 from clients.demo.executions import log_execution, read_executions
 from clients.demo.invoice import parse_invoice, read_invoice_file
 from clients.demo.layout import LABEL_LINE, lay_out
-from clients.demo.narrator import PlainNarrator, SilentNarrator, narrator_for
-from clients.demo.people import ScriptedPerson
+from clients.demo.narrator import PlainNarrator, RichNarrator, SilentNarrator, narrator_for
+from clients.demo.people import ScriptedPerson, TypingPerson
 from clients.demo.policy import check_invoice, claim_values, load_policy
 from clients.demo.processes import DemoProcess, ProcessFailed
 from clients.demo.story import INVOICE_FILE, PHONE, POLICY_FILE, SHIPPED
@@ -162,6 +163,28 @@ def test_json_output_is_told_by_nobody_and_a_pipe_in_plain_text(capsys: pytest.C
     told = capsys.readouterr().out
     assert "phone    Reads the invoice." in told
     assert re.search(r"digests equal +no +yes +<-- wrong", told)
+
+
+def test_a_terminal_is_told_the_same_story_in_colour(capsys: pytest.CaptureFixture[str]) -> None:
+    rich = RichNarrator()
+    rich.chapter("1. A phone begins")
+    rich.waiting("the phone", 1)
+    rich.line("phone", "Reads the invoice.")
+    rich.figures([("digests equal", "no", "yes", False)])
+    rich.closing("Not as expected.", good=False)
+    told = capsys.readouterr().out
+    for text in ("1. A phone begins", "phone", "Reads the invoice.", "digests equal", "Not as expected."):
+        assert text in told
+
+
+async def test_when_typed_input_has_ended_the_script_answers_and_says_so(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("CC-1\n"))
+    person = TypingPerson(SilentNarrator(), ScriptedPerson(SilentNarrator(), {PHONE: ("CC-2",)}))
+    assert await person.answer(PHONE, "Which?") == "CC-1"
+    assert await person.answer(PHONE, "Which?") == "CC-2"
+    assert "no more input" in capsys.readouterr().err
 
 
 # --- the picture ------------------------------------------------------------------------------------------------------

@@ -152,7 +152,7 @@ def test_a_line_overwritten_by_a_stale_text_is_found_in_the_logs() -> None:
     assert any("- phone" in sentence for sentence in unmet(figures, evidence))
 
 
-def test_a_file_that_lacks_an_entry_has_another_digest_and_its_conflict_is_not_resolved() -> None:
+def test_a_file_that_lacks_an_entry_has_another_digest() -> None:
     log = whole_story()
     figures = figures_of(evidence_of(log, phone_has=len(log.entries) - 1), 1)
     assert not figures.digests_equal

@@ -11,8 +11,10 @@ import pytest
 from clients.demo.command import run_demo
 from clients.demo.evidence import EXPECTED
 from clients.demo.executions import read_executions
+from clients.demo.stores import read_relay
 from clients.demo.story import DESKTOP, PHONE, RELAY, Breakage, DemoFiles
 from clients.demo.transcript import LineKind, read_transcript
+from sync_core.errors import StoreDamaged
 
 pytestmark = pytest.mark.slow
 
@@ -49,6 +51,13 @@ def test_a_killed_phones_claim_is_finished_on_the_desktop(tmp_path: Path, capsys
     picture = ET.fromstring(files.picture.read_text("utf-8"))
     assert len([line for line in picture.iter(f"{SVG}line") if line.get("marker-end")]) == 2 * entries + 2
     assert len([each for each in picture.iter() if each.get("class") == "cross"]) == 1
+
+    # A log that was changed afterwards is no evidence.
+    with sqlite3.connect(files.store(RELAY)) as connection:
+        connection.execute("UPDATE entries SET chain = zeroblob(16) WHERE relay_seq = 3")
+    connection.close()
+    with pytest.raises(StoreDamaged, match="chain"):
+        read_relay(files.store(RELAY))
 
 
 @pytest.mark.parametrize(
