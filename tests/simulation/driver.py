@@ -34,7 +34,9 @@ class CrashPoint(StrEnum):
 
 
 class BatchFaults(Protocol):
-    """Decides, seeded, what happens to a batch of a driver."""
+    """Decides, seeded, what happens to a batch of a driver; nothing does once it is not `active`."""
+
+    active: bool
 
     def crash_point(self, label: str) -> CrashPoint | None:
         """Return where a crash strikes, if it does."""
@@ -188,6 +190,8 @@ class Driver(Generic[EventT, EffectT]):
         self._effects(batch, point)
 
     def _effects(self, batch: list[EffectT], point: CrashPoint | None) -> None:
+        if not self.faults.active:
+            point = None
         if point is CrashPoint.BEFORE_EFFECTS:
             self._crash()
             return
