@@ -81,11 +81,10 @@ def on_news(task: TaskReplica, frame: Heads) -> None:
 
 
 def _on_head(task: TaskReplica, stream: StreamReplica, told: StreamHead) -> bool:
-    if stream.epoch and stream.epoch != told.epoch:
+    if stream.epoch != told.epoch and stream.cursor:
         start_epoch(task, stream, told.epoch)
-        stream.epoch = told.epoch
         return True
-    stream.epoch = told.epoch
+    stream.enter(told.epoch)
     stream.head = max(stream.head, told.head)
     stream.tail_from = told.tail_from
     ref = told.snapshot
@@ -117,7 +116,7 @@ def on_entries(task: TaskReplica, frame: Entries) -> None:
     stream = task.stream_of(frame.stream)
     if stream.epoch and frame.epoch != stream.epoch:
         return
-    stream.epoch = frame.epoch
+    stream.enter(frame.epoch)
     for entry in frame.entries:
         if entry.relay_seq is not None and entry.stream == stream.id:
             task.arrive(stream, entry.relay_seq, entry)
@@ -129,7 +128,7 @@ def on_receipt(task: TaskReplica, frame: Receipt) -> None:
     stream = task.stream_of(frame.stream)
     if (stream.epoch and frame.epoch != stream.epoch) or frame.last_seq - frame.first_seq > _RECEIPT_ENTRIES_MAX:
         return
-    stream.epoch = frame.epoch
+    stream.enter(frame.epoch)
     for offset, seq in enumerate(range(frame.first_seq, frame.last_seq + 1)):
         key = (stream.id, frame.writer, seq)
         place = frame.first_relay_seq + (0 if frame.covered else offset)

@@ -29,7 +29,9 @@ def install(task: TaskReplica, image: TaskImage) -> None:
         task.streams[name].reset()
     for kept in image.streams:
         stream = task.stream_of(kept.stream)
-        stream.epoch, stream.cursor, stream.chain = kept.epoch, kept.cursor, kept.chain
+        stream.cursor, stream.chain = kept.cursor, kept.chain
+        if kept.cursor or not stream.epoch:
+            stream.enter(kept.epoch)
         stream.writers = {row.writer: row for row in kept.writers}
         stream.compacted = bool(kept.document)
         stream.covers_seq = kept.covers_seq

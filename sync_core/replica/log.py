@@ -208,6 +208,11 @@ def _merge_snapshot(task: TaskReplica, stream: StreamReplica, entry: Entry) -> T
     data = task.snapshots.get(entry.blob or "")
     snapshot, rows = checked_snapshot(data, stream.id, stream.writers)
     touched = task.document.merge_document(snapshot.document, snapshot.records)
+    for record in snapshot.records:
+        row = stream.writers.get(record.writer)
+        if row is None or record.writer_seq >= row.next_seq:
+            at_place = msgspec.structs.replace(record, relay_seq=entry.relay_seq)
+            task.core.write(PutEntry(at_place, own=record.writer in task.own_writers))
     for row in rows:
         stream.writers[row.writer] = row
         task.core.write(SetWriter(stream.id, row))

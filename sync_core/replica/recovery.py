@@ -44,7 +44,7 @@ __all__ = [
 def start_epoch(task: TaskReplica, stream: StreamReplica, epoch: bytes) -> None:
     """The relay's log is another one: everything held is to be sent back (rule J)."""
     task.core.write(StartEpoch(stream.id, epoch))
-    stream.drop_held()
+    stream.enter(epoch)
     stream.head = 0
     stream.offer = stream.snapshot = None
     stream.expected_digest = None

@@ -211,6 +211,7 @@ class Replica:
         for task in self._table.tasks.values():
             task.known = None
             task.pushed = False
+            task.drop_arrived()
             task.outbox.pause()
             for download in task.transfers.stop():
                 frames.on_lost(task, download)

@@ -3,6 +3,8 @@
 import hashlib
 from collections.abc import Iterable, Mapping
 
+from msgspec import structs
+
 from sync_core.document.document import TaskDocument
 from sync_core.entry import (
     Entry,
@@ -82,15 +84,22 @@ def make_snapshot(task: TaskReplica, image: StreamImage) -> Snapshot:
 def recovery_snapshot(image: StreamImage) -> Snapshot:
     """Return what this device holds in merged form only, to be brought back to a log that lost it (rule J).
 
-    The entries of other kinds are still rows here and are pushed one by one, so no records are inside.
+    The entries of other kinds that the writer table passes go with it, ranked by their old places: the log would not
+    take them one by one any more.
     """
+    covered = {row.writer: row.next_seq for row in image.snapshot_writers}
+    records = [
+        entry
+        for entry in image.entries
+        if entry.kind not in (EntryKind.UPDATE, EntryKind.SNAPSHOT) and entry.writer_seq < covered.get(entry.writer, 0)
+    ]
     return Snapshot(
         stream=image.stream,
         epoch=image.epoch,
-        covers_seq=0,
+        covers_seq=len(records),
         chain=image.chain,
         document=image.document,
-        records=(),
+        records=tuple(structs.replace(entry, relay_seq=rank) for rank, entry in enumerate(records, 1)),
         writers=tuple(sorted(image.snapshot_writers, key=lambda row: row.writer)),
         digest=hashlib.sha256(image.document).digest(),
     )

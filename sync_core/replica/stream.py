@@ -84,6 +84,12 @@ class StreamReplica:
         self.verified_at = 0
         self.offer_checked = ""
 
+    def enter(self, epoch: bytes) -> None:
+        """Be in this epoch from now on: places of another log mean nothing here."""
+        if epoch != self.epoch:
+            self.epoch = epoch
+            self.drop_held()
+
     def reset(self) -> None:
         """Nothing of the stream is on this device. What the relay said of it stays."""
         self.cursor = 0

@@ -176,8 +176,7 @@ class TaskReplica:
         self.hello_number += 1
         self.rewrites.clear()
         self.pinned.clear()
-        for stream in self.streams.values():
-            stream.drop_held()
+        self.drop_arrived()
 
     def recount(self) -> int:
         """Bring the count of waiting entries up to date; return by how much it grew."""
@@ -237,6 +236,12 @@ class TaskReplica:
         """Hold a place; places are consumed in the order of their arrival, across the task's streams."""
         if stream.place(place, item):
             self.arrived.append((stream.name, place))
+
+    def drop_arrived(self) -> None:
+        """Forget what arrived in a session that is over: the next one begins at the cursors."""
+        self.arrived.clear()
+        for stream in self.streams.values():
+            stream.drop_held()
 
     # --- own entries --------------------------------------------------------------------------------------------------
 
