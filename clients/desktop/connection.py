@@ -18,9 +18,10 @@ import typer
 from clients.config import private_folder, read_settings
 from clients.desktop.output import Answer, JsonDocument, emit, emit_error
 from sync_core.errors import Refused, SegueError, SyncTimeout
+from sync_core.replica.changes import LinkState, Status
 
 if TYPE_CHECKING:
-    from sync_core import Endpoint, Status, Task
+    from sync_core import Endpoint, Task
     from sync_core.endpoint.opening import Opening
 
 __all__ = ["AsJson", "Sending", "Session", "answered", "connected"]
@@ -28,7 +29,7 @@ __all__ = ["AsJson", "Sending", "Session", "answered", "connected"]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 _WAIT_S = 5.0
-_LOOK_S = 0.05
+_LOOK_S = 0.02
 _OPTIONS: dict[str, tuple[str, type, str]] = {
     "relay": ("--relay", str, "The relay's address (ws:// or wss://), or none."),
     "subject": ("--subject", str, "The business subject."),
@@ -43,12 +44,12 @@ class Sending(msgspec.Struct, frozen=True):
     """Whether the relay has all of this device's work, and why not."""
 
     done: bool
-    status: "Status"
+    status: Status
 
     @property
     def refused(self) -> bool:
         """Whether the relay refused this device for good; what was written stays here."""
-        return self.status.link.value == "refused"
+        return self.status.link is LinkState.REFUSED
 
     def document(self) -> dict[str, JsonDocument]:
         """Return it for programs."""
@@ -73,7 +74,7 @@ class Sending(msgspec.Struct, frozen=True):
 
 
 class Session:
-    """An open endpoint, and how long a command waits for the relay.
+    """An open endpoint, and how long a command waits for the relay, if there is one.
 
     With `wait_s` None a command waits 5 s, and gives up as soon as the relay cannot be reached.
     """
@@ -89,19 +90,25 @@ class Session:
 
     async def synced(self) -> Sending:
         """Wait until this device and the relay are in step, and return where that stands."""
-        waiting = asyncio.ensure_future(
-            self.endpoint.synced(timeout_s=_WAIT_S if self._wait_s is None else self._wait_s)
-        )
-        while not waiting.done():
-            await asyncio.wait({waiting}, timeout=_LOOK_S)
-            if self._wait_s is None and self.endpoint.status.link.value == "offline":
-                waiting.cancel()
-                await asyncio.wait({waiting})
+        left_s = _WAIT_S if self._wait_s is None else self._wait_s
+        while left_s > 0 and self._may_come():
+            await asyncio.sleep(_LOOK_S)
+            left_s -= _LOOK_S
         try:
-            waiting.result()
-        except (SyncTimeout, Refused, asyncio.CancelledError):
+            # A device that follows nothing is in step with everybody, so being connected is asked for apart.
+            if self.endpoint.status.link is not LinkState.LIVE:
+                return Sending(False, self.endpoint.status)
+            await self.endpoint.synced(timeout_s=max(left_s, _LOOK_S))
+        except (SyncTimeout, Refused):
             return Sending(False, self.endpoint.status)
         return Sending(True, self.endpoint.status)
+
+    def _may_come(self) -> bool:
+        """Whether a link is about to stand. One that failed may come back; only an explicit wait is that patient."""
+        link = self.endpoint.status.link
+        if link is LinkState.OFFLINE:
+            return self._wait_s is not None
+        return link in (LinkState.CONNECTING, LinkState.SYNCING)
 
 
 def connected(work: Callable[..., Awaitable[Answer | None]]) -> Callable[..., None]:
@@ -131,12 +138,20 @@ def connected(work: Callable[..., Awaitable[Answer | None]]) -> Callable[..., No
     return command
 
 
+_HINTS = {
+    "task_not_found": "Check the key; --create starts a task where a value or a note is written.",
+    "not_synced_yet": "Connect once to the relay; --create starts it here where a value or a note is written.",
+}
+"""What a person at the command line can do, where the error's own hint speaks to a program."""
+
+
 def answered(work: Callable[[], Answer | None], as_json: bool) -> None:
     """Run a command's work, print its answer, if any, or its error, and end with the exit status."""
     try:
         answer = work()
         status = 0 if answer is None else emit(answer, as_json)
     except SegueError as error:
+        error.hint = _HINTS.get(error.code, error.hint)
         status = emit_error(error, as_json)
     raise typer.Exit(status)
 
@@ -159,9 +174,9 @@ async def _session(options: dict[str, object], as_json: bool) -> AsyncIterator[S
         token=settings.token or "",
         open_timeout_s=_WAIT_S if wait_s is None else wait_s,
     ) as endpoint:
-        yield Session(endpoint, wait_s, as_json)
+        yield Session(endpoint, wait_s if settings.relay else 0.0, as_json)
 
 
 def _parameter(name: str, flag: str, kind: type, text: str) -> inspect.Parameter:
-    annotation = Annotated[kind | None, typer.Option(flag, help=text, rich_help_panel="Connection")]  # type: ignore[valid-type]
+    annotation = Annotated[kind | None, typer.Option(flag, help=text)]  # type: ignore[valid-type]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)

@@ -68,9 +68,9 @@ async def append(
 ) -> Answer:
     """Put a text at the end of a note; one given as an argument is a line."""
     given = _given(text, file)
-    if text is not None and not given.endswith("\n"):
-        given += "\n"
     async with session.task(task, write=True, create=create) as opened:
+        if text is not None:
+            given = _line((await opened.notes.read(name)).text, text)
         note = await opened.notes.append(name, given)
         return _written(task, note, await session.synced())
 
@@ -107,6 +107,12 @@ def _given(text: str | None, file: Path | None) -> str:
         raise WrongUsage(f"{file} cannot be read: {error.strerror}.") from None
     except UnicodeDecodeError:
         raise WrongUsage("The text is not UTF-8.") from None
+
+
+def _line(before: str, text: str) -> str:
+    """The text as a line of its own behind what is there."""
+    start = "\n" if before and not before.endswith("\n") else ""
+    return f"{start}{text}" if text.endswith("\n") else f"{start}{text}\n"
 
 
 def _stale(task: str, name: str, error: PreconditionFailed) -> Answer:

@@ -27,7 +27,7 @@ __all__ = [
 JsonDocument = None | bool | int | float | str | msgspec.Raw | list["JsonDocument"] | dict[str, "JsonDocument"]
 """What `--json` prints. A slot's value is `msgspec.Raw`: its canonical text, so that no number is rounded."""
 
-_CELL_CHARS_MAX = 60
+_CELL_CHARS_MAX = 64
 _PIPE_COLUMNS = 200
 
 

@@ -10,6 +10,7 @@ from clients.desktop.rehearse.logs import Ask, AskOutcome, Execution
 from clients.desktop.rehearse.recording import Message, RecordedCall, Run, Said
 from clients.desktop.rehearse.stores import StoredRun
 from sync_core.document.calls import Call, CallState
+from sync_core.document.history import HistoryEntry
 from sync_core.entry import Effect
 from sync_core.values import canonical
 
@@ -17,7 +18,7 @@ __all__ = ["Figures", "figures_of"]
 
 
 class Figures(msgspec.Struct, frozen=True):
-    """What a rehearsal comes to; see `MEANINGS` in `report.py` for each in words."""
+    """What a rehearsal comes to; `report.py` says each in words."""
 
     runs: int
     calls: int
@@ -32,6 +33,7 @@ class Figures(msgspec.Struct, frozen=True):
     digests_equal: bool
     moves: int
     kills: int
+    offline_spells: int
     asks: int
 
     @property
@@ -46,9 +48,10 @@ def figures_of(
     stored: Mapping[int, Sequence[StoredRun]],
     executions: Sequence[Execution],
     asks: Sequence[Ask],
+    offline_spells: int,
 ) -> Figures:
-    """Return the figures. `stored` has, by run number, what each device's file holds."""
-    counts: Counter[str] = Counter()
+    """Return the figures. `stored` has, by run number, what each device's file holds; spells are as scheduled."""
+    counts: Counter[str] = Counter(unasked=sum(execution.asked is None for execution in executions))
     ran: dict[tuple[int, int], list[Execution]] = defaultdict(list)
     for execution in executions:
         if execution.run is not None and execution.step is not None:
@@ -60,26 +63,28 @@ def figures_of(
         files = stored[run.number]
         counts["lost"] += _lost_items(run, files)
         counts["diverged"] += len({each.digests for each in files}) > 1
-        steps = _steps(run, files)
+        turns = _turns(run, files)
+        counts["moves"] += _moves(run, turns, told)
         for call in run.calls:
             key = (run.number, call.number)
             guarded = effects.get(call.tool, Effect.IRREVERSIBLE) is Effect.IRREVERSIBLE
-            _count_call(counts, call, guarded, steps.get(call.number, ""), files, ran[key], told[key])
-    unasked = sum(execution.asked is None for execution in executions)
+            step = f"{turns[call.number].item}/{call.place}" if call.number in turns else ""
+            _count_call(counts, call, guarded, step, files, ran[key], told[key])
     return Figures(
         runs=len(runs),
         calls=sum(len(run.calls) for run in runs),
         executed=len(executions),
         run_again_after_crash=counts["after_crash"],
-        executed_again=unasked + counts["again"],
+        executed_again=counts["unasked"] + counts["again"],
         refused_for_authority=counts["refused"],
         garbled_by_model=counts["garbled"],
         wrong_results=counts["wrong"],
         lost_history_items=counts["lost"],
         run_apart=counts["apart"],
         digests_equal=counts["diverged"] == 0,
-        moves=_moves(asks),
+        moves=counts["moves"],
         kills=sum(ask.outcome is AskOutcome.KILLED for ask in asks),
+        offline_spells=offline_spells,
         asks=len(asks),
     )
 
@@ -131,16 +136,29 @@ def _told_right(ask: Ask, call: RecordedCall) -> bool:
     return ask.sha256 == hashlib.sha256(call.result.encode()).hexdigest()
 
 
-def _steps(run: Run, files: Sequence[StoredRun]) -> dict[int, str]:
-    """The step of each call, by its number: the id of its assistant message in the history, and its place in it."""
-    found: dict[int, str] = {}
+def _turns(run: Run, files: Sequence[StoredRun]) -> dict[int, HistoryEntry]:
+    """The history item of each call's assistant message, by the call's number."""
+    found: dict[int, HistoryEntry] = {}
     for each in files:
-        turns = [entry.item for entry, message in each.messages if message.get("tool_calls")]
+        entries = [entry for entry, message in each.messages if message.get("tool_calls")]
         recorded = [step for step in run.steps if not isinstance(step, Said)]
-        for item, turn in zip(turns, recorded, strict=False):
+        for entry, turn in zip(entries, recorded, strict=False):
             for call in turn.calls:
-                found.setdefault(call.number, f"{item}/{call.place}")
+                found.setdefault(call.number, entry)
     return found
+
+
+def _moves(run: Run, turns: Mapping[int, HistoryEntry], told: Mapping[tuple[int, int], Sequence[Ask]]) -> int:
+    """How many calls were first asked of another device than the one that held the work."""
+    moves = 0
+    for call in run.calls:
+        asks = told.get((run.number, call.number), ())
+        turn = turns.get(call.number)
+        if asks and turn is not None:
+            earlier = told.get((run.number, call.number - 1), ()) if turn is turns.get(call.number - 1) else ()
+            holders = [ask.device for ask in earlier if ask.asked < asks[0].asked]
+            moves += asks[0].device != (holders[-1] if holders else turn.device)
+    return moves
 
 
 def _lost_items(run: Run, files: Sequence[StoredRun]) -> int:
@@ -174,15 +192,3 @@ def _compared(message: Message) -> Message:
     if message.get("role") != "tool":
         return message
     return {name: message.get(name) for name in ("role", "tool_call_id", "content")}
-
-
-def _moves(asks: Sequence[Ask]) -> int:
-    """How often a run's next ask went to another device than its last one, before the closing round."""
-    last: dict[int, Ask] = {}
-    moves = 0
-    for ask in sorted(asks, key=lambda ask: ask.asked):
-        before = last.get(ask.run)
-        if before is not None and ask.step > before.step and ask.device != before.device:
-            moves += 1
-        last[ask.run] = ask
-    return moves

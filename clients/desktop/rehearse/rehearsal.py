@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -15,12 +15,12 @@ from clients.desktop.rehearse.logs import Ask, Execution, LineLog, read_lines
 from clients.desktop.rehearse.player import Player
 from clients.desktop.rehearse.recording import Run
 from clients.desktop.rehearse.relay_process import running_relay
-from clients.desktop.rehearse.schedule import Faults, schedule
+from clients.desktop.rehearse.schedule import Faults, Move, schedule
 from clients.desktop.rehearse.stand_ins import tool_shapes
 from clients.desktop.rehearse.stores import StoredRun, read_stored
 from sync_core.entry import Effect
 
-__all__ = ["LANES", "Plan", "rehearse"]
+__all__ = ["LANES", "Plan", "count", "rehearse"]
 
 LANES = 4
 """Runs that are played side by side; each lane has devices of its own."""
@@ -34,6 +34,10 @@ class Plan(msgspec.Struct, frozen=True):
     devices: int
     seed: int
     faults: Faults
+
+    def moves(self, run: Run) -> tuple[Move, ...]:
+        """Return where each call of a run goes; the same each time."""
+        return schedule(run, self.effects, self.devices, self.seed, self.faults)
 
 
 class _Lane(msgspec.Struct, frozen=True):
@@ -55,7 +59,21 @@ async def rehearse(plan: Plan, folder: Path, called: Callable[[], None]) -> Figu
                     group.create_task(_play(plan, lane, relay, folder, numbers, called))
         except BaseExceptionGroup as failed:
             raise failed.exceptions[0] from None
-    return await _figures(plan, lanes, folder)
+    return await count(plan, folder)
+
+
+async def count(plan: Plan, folder: Path) -> Figures:
+    """Return the figures of a plan that was played in `folder`, from the files that lie there."""
+    stored: dict[int, list[StoredRun]] = defaultdict(list)
+    for lane in _lanes(plan, folder):
+        for name, store in lane.stores.items():
+            found = await read_stored(store, name, tuple(run.task for run in lane.runs))
+            for run in lane.runs:
+                stored[run.number].append(found[run.task])
+    executions = read_lines(folder / "executions.jsonl", Execution)
+    asks = read_lines(folder / "asks.jsonl", Ask)
+    spells = sum(move.offline for run in plan.runs for move in plan.moves(run))
+    return figures_of(plan.runs, plan.effects, stored, executions, asks, spells)
 
 
 def _lanes(plan: Plan, folder: Path) -> list[_Lane]:
@@ -82,16 +100,4 @@ async def _play(
             devices.append(device)
         player = Player(devices, asks, numbers, called)
         for run in lane.runs:
-            await player.play(run, schedule(run, plan.effects, plan.devices, plan.seed, plan.faults))
-
-
-async def _figures(plan: Plan, lanes: Sequence[_Lane], folder: Path) -> Figures:
-    stored: dict[int, list[StoredRun]] = defaultdict(list)
-    for lane in lanes:
-        for name, store in lane.stores.items():
-            found = await read_stored(store, name, tuple(run.task for run in lane.runs))
-            for run in lane.runs:
-                stored[run.number].append(found[run.task])
-    executions = read_lines(folder / "executions.jsonl", Execution)
-    asks = read_lines(folder / "asks.jsonl", Ask)
-    return figures_of(plan.runs, plan.effects, stored, executions, asks)
+            await player.play(run, plan.moves(run))
