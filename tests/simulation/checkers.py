@@ -16,8 +16,8 @@ from sync_core.ids import stream_id
 from sync_core.replica import effects as fx
 from sync_core.replica.changes import EntryQuarantined, EntrySetAside, TaskDiverged
 from sync_core.replica.commands import AwaitSynced
-from sync_core.replica.writes import CompactStream, DropTask, PutEntry, Write
-from sync_core.wire import Entries, Push, Receipt, decode_relay, join
+from sync_core.replica.writes import DropTask, PutEntry, Write
+from sync_core.wire import BlobPiece, Entries, Push, Receipt, decode_relay, join
 from tests.simulation import peek
 from tests.simulation.driver import Violation
 from tests.simulation.journal import CallOp, HistoryOp, NoteOp, Op, SlotOp
@@ -46,6 +46,7 @@ class Checks:
         self._senders: dict[int, Device] = {}
         self._keys: dict[Step, str] = {}
         self._barriers: dict[int, tuple[list[Key], dict[str, tuple[bytes, int]], int]] = {}
+        self._jumped: set[str] = set()
         self._destroyed = 0
 
     # --- commands -----------------------------------------------------------------------------------------------------
@@ -69,6 +70,8 @@ class Checks:
 
     def after_event(self, device: "Device", event: "DeviceEvent", effects: list[fx.Effect]) -> None:
         """Note which entries carry an op: those that were written in the event that answers it."""
+        if isinstance(event, fx.FrameReceived) and isinstance(event.frame, BlobPiece):
+            self._jumped.add(device.label)
         refs = [effect.ref for effect in effects if isinstance(effect, fx.Reply)]
         if not refs:
             return
@@ -151,8 +154,10 @@ class Checks:
 
     def device_committed(self, device: "Device", writes: Sequence[Write]) -> None:
         """After a commit: writers are known by their device, outcomes come behind intents, streams keep their order."""
+        # A snapshot brings one stream forward at once; the order across streams begins anew behind it.
+        jumped = device.label in self._jumped
+        self._jumped.discard(device.label)
         arrived: dict[str, list[Entry]] = {}
-        compacted = False
         for write in writes:
             if isinstance(write, PutEntry):
                 entry = write.entry
@@ -161,13 +166,11 @@ class Checks:
                     self._senders.setdefault(entry.writer, device)
                 elif not write.own and entry.relay_seq is not None:
                     arrived.setdefault(entry.stream.rpartition(":")[0], []).append(entry)
-            elif isinstance(write, CompactStream):
-                compacted = True
             elif isinstance(write, DropTask) and self._destroyed:
                 mark_lost(self.world)
         for task, entries in arrived.items():
             self._check_intents(device, task, entries)
-            if self.world.faults.plan.weather.in_order and not compacted:
+            if self.world.faults.plan.weather.in_order and not jumped:
                 self._check_arrival_order(device, task, entries)
 
     def _check_intents(self, device: "Device", task: str, entries: list[Entry]) -> None:

@@ -17,6 +17,7 @@ from sync_core.document.document import TaskDocument
 from sync_core.document.view import TaskView
 from sync_core.entry import Entry, EntryKind, WriterRow
 from sync_core.ids import GENESIS_WRITER, StreamName, split_stream
+from sync_core.replica.snapshots import fill
 from tests.simulation import peek
 from tests.simulation.driver import Violation
 from tests.simulation.verdict_calls import check_calls, check_history
@@ -50,8 +51,17 @@ def rebuilt(world: "World", device: "Device", task: str) -> tuple[TaskDocument, 
         merged = stream.document or merged
         entries.extend(stream.entries)
         tables[split_stream(stream.stream)[1]] = {row.writer: row for row in stream.writers}
-    document.load(merged, entries)
+    snapshots = {
+        entry.blob: data
+        for entry in entries
+        if entry.kind is EntryKind.SNAPSHOT and entry.blob and (data := device.disk.load_blob(task, entry.blob))
+    }
+    fill(document, merged, [entry for entry in entries if not _is_unstored_snapshot(entry)], snapshots)
     return document, tables
+
+
+def _is_unstored_snapshot(entry: Entry) -> bool:
+    return entry.kind is EntryKind.SNAPSHOT and entry.relay_seq is None
 
 
 def rebuilt_view(world: "World", device: "Device", task: str) -> TaskView:
