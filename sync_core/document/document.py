@@ -68,15 +68,17 @@ class TaskDocument:
 
     # --- what comes ---------------------------------------------------------------------------------------------------
 
-    def load(self, document: bytes, entries: Iterable[Entry]) -> None:
+    def load(self, document: bytes, entries: Iterable[Entry], *, in_log: bool = True) -> None:
         """Take what this device's store holds: a merged document (or b""), then entries of all streams in their order.
 
-        An entry of kind snapshot holds nothing itself; its content goes in by `merge_document`, before what follows.
-        Raises `DocumentBroken`.
+        `in_log` is false for a merged document of an earlier log that this log does not hold yet: it is shown, but no
+        verdict may stand on it. An entry of kind snapshot holds nothing itself; its content goes in by
+        `merge_document`, before what follows. Raises `DocumentBroken`.
         """
         entries = tuple(entries)
         updates = [entry for entry in entries if entry.kind is EntryKind.UPDATE]
-        self._ledger.load(document, (entry.payload for entry in updates if entry.relay_seq is not None))
+        judged = document if in_log else b""
+        self._ledger.load(judged, (entry.payload for entry in updates if entry.relay_seq is not None))
         payloads = [entry.payload for entry in updates]
         self._take(self._shared.apply([document, *payloads] if document else payloads))
         self._growth.recount(self._shared.clocks(), None if payloads else document)
@@ -107,7 +109,7 @@ class TaskDocument:
     def merge_document(self, document: bytes, records: Iterable[Entry]) -> Touched:
         """Take the content of a snapshot; what is here already is left as it is.
 
-        Raises `EntryRefused` before any change if the document does not pass the scan or overwrites a key.
+        Raises `EntryRefused` before any change if the document does not pass the scan or hangs text on a slot.
         """
         touched = []
         if document:

@@ -8,7 +8,7 @@ same verdict, whatever unsent work it holds. The document is not asked: it holds
 from bisect import bisect_right
 from collections.abc import Iterable
 
-from sync_core.errors import EntryRefused
+from sync_core.errors import EntryRefused, StoreDamaged
 from sync_core.scan import Scan, scan_document, scan_update
 
 __all__ = ["Ledger"]
@@ -39,11 +39,14 @@ class Ledger:
     def admit(self, scan: Scan, *, is_document: bool = False) -> None:
         """Judge a numbered update against what is here, then take it; raises `EntryRefused` and takes nothing.
 
-        A merged document may repeat what is here, and set again a key whose first item it knows to be deleted.
+        A merged document is many entries at once: it may repeat what is here, and its keys may meet others that came
+        first. Refusing all of it for one key would lose the rest, so the document's own order decides for that key.
+        Raises `StoreDamaged` if what was loaded does not pass the guard: that is not this update's fault.
         """
         self._read()
         fresh = self._fresh(scan)
-        self._check_keys(scan, fresh, is_document)
+        if not is_document:
+            self._check_keys(fresh)
         new_items = {item for _, item in fresh}
         if any(item in new_items or self._is_map(*item) for item in scan.inserts):
             raise EntryRefused("The update hangs text on a slot.")
@@ -54,7 +57,10 @@ class Ledger:
     def _read(self) -> None:
         unread, self._unread = self._unread, []
         for data, is_document in unread:
-            scan = scan_document(data) if is_document else scan_update(data)
+            try:
+                scan = scan_document(data) if is_document else scan_update(data)
+            except EntryRefused as error:
+                raise StoreDamaged(f"What is stored of the task does not pass the guard: {error.sentence}") from None
             self._take(scan, self._fresh(scan))
 
     def _fresh(self, scan: Scan) -> list[tuple[Key, ItemId]]:
@@ -63,10 +69,9 @@ class Ledger:
             ((root, key), (writer, clock)) for root, key, writer, clock in scan.sets if not self._is_map(writer, clock)
         ]
 
-    def _check_keys(self, scan: Scan, fresh: list[tuple[Key, ItemId]], is_document: bool) -> None:
-        live = [key for key, item in fresh if not (is_document and _is_deleted(scan, item))]
-        there = (self._live[key] for key in live if key in self._live)
-        if len(set(live)) < len(live) or any(not (is_document and _is_deleted(scan, item)) for item in there):
+    def _check_keys(self, fresh: list[tuple[Key, ItemId]]) -> None:
+        keys = {key for key, _ in fresh}
+        if len(keys) < len(fresh) or any(key in self._live for key in keys):
             raise EntryRefused("The update overwrites a key of a slot.")
 
     def _is_map(self, writer: int, clock: int) -> bool:
@@ -101,7 +106,3 @@ class Ledger:
 
 def _first(run: tuple[int, int]) -> int:
     return run[0]
-
-
-def _is_deleted(scan: Scan, item: ItemId) -> bool:
-    return any(writer == item[0] and clock <= item[1] < clock + length for writer, clock, length in scan.deletes)

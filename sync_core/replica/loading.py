@@ -81,7 +81,8 @@ def _loaded(task: TaskReplica, compacted: bytes, entries: list[Entry]) -> TaskDo
     """Return the document of what the store holds; None if an entry had to be quarantined (scenario SE-24)."""
     document = _new_document(task)
     try:
-        fill(document, compacted, entries, task.snapshots)
+        in_log = all(stream.compacted_is_in_log for stream in task.streams.values())
+        fill(document, compacted, entries, task.snapshots, in_log=in_log)
     except (DocumentBroken, EntryRefused):
         _quarantine_culprit(task, compacted, entries)
         return None

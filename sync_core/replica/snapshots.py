@@ -34,14 +34,21 @@ def checked_snapshot(
     return snapshot, check_snapshot(snapshot, writers)
 
 
-def fill(document: TaskDocument, compacted: bytes, entries: Iterable[Entry], snapshots: Mapping[str, bytes]) -> None:
-    """Load a document from a compacted row, recovered snapshots (by their hash) and entries.
+def fill(
+    document: TaskDocument,
+    compacted: bytes,
+    entries: Iterable[Entry],
+    snapshots: Mapping[str, bytes],
+    *,
+    in_log: bool = True,
+) -> None:
+    """Load a document from a compacted row (is it in this log?), recovered snapshots (by their hash) and entries.
 
     Merged content goes first: it depends on nothing, and entries may depend on it. Raises `EntryRefused`,
     `DocumentBroken`, `StoreDamaged` if the bytes of a snapshot are not here.
     """
     entries = tuple(entries)
-    document.load(compacted, ())
+    document.load(compacted, (), in_log=in_log)
     for entry in entries:
         if entry.kind is EntryKind.SNAPSHOT and entry.relay_seq is not None:
             data = snapshots.get(entry.blob or "")
