@@ -28,7 +28,9 @@ TABLE = (
         " snapshots log recovery table frames loading desk replica",
         pure=True,
     ),
-    Layer("sync_core/context", "store rows faults ownership migrations blobs streams reads apply sqlite_store"),
+    Layer(
+        "sync_core/context", "store rows faults ownership migrations blobs streams reads apply connection sqlite_store"
+    ),
     Layer(
         "sync_core/endpoint",
         "transport points runner link tools changes listing opening readable stored handle history notes recorded calls"
@@ -50,7 +52,7 @@ TABLE = (
         "clients/desktop/rehearse",
         "logs relay_process recording schedule stand_ins devices player stores figures report rehearsal command",
     ),
-    Layer("clients/desktop", "slot note task"),
+    Layer("clients/desktop", "slot note task services watch app __main__"),
 )
 CRDT_FILES = frozenset({"sync_core/document/shared.py"})
 
