@@ -1,5 +1,6 @@
 """The devices of a rehearsal: endpoints with a file each, a network that can be cut, and a crash that drops them."""
 
+import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -21,11 +22,13 @@ _BACKOFF = Backoff(first_s=0.02, cap_s=0.1)
 
 
 class CuttableNetwork:
-    """Connections over websockets that end, and do not come back, while the network is cut."""
+    """Connections over websockets that end, and do not come back, while the network is cut; sending can be held up."""
 
     def __init__(self) -> None:
         self._network = WebsocketTransport()
         self._open: list[Connection] = []
+        self._may_send = asyncio.Event()
+        self._may_send.set()
         self.is_cut = False
 
     async def connect(self, url: str) -> Connection:
@@ -37,7 +40,7 @@ class CuttableNetwork:
             await connection.close()
             raise LinkLost("offline, as scheduled")
         self._open.append(connection)
-        return connection
+        return _Holdable(connection, self._may_send)
 
     async def cut(self) -> None:
         """End every connection and refuse new ones."""
@@ -45,9 +48,35 @@ class CuttableNetwork:
         while self._open:
             await self._open.pop().close()
 
+    def hold(self) -> None:
+        """Let nothing more out, although connections stand."""
+        self._may_send.clear()
+
+    def release(self) -> None:
+        """Let messages out again."""
+        self._may_send.set()
+
     def restore(self) -> None:
         """Let connections come about again."""
         self.is_cut = False
+
+
+class _Holdable:
+    """A connection whose messages wait while sending is held up."""
+
+    def __init__(self, connection: Connection, may_send: asyncio.Event) -> None:
+        self._connection = connection
+        self._may_send = may_send
+
+    async def send(self, message: bytes) -> None:
+        await self._may_send.wait()
+        await self._connection.send(message)
+
+    async def receive(self) -> bytes | str:
+        return await self._connection.receive()
+
+    async def close(self) -> None:
+        await self._connection.close()
 
 
 class Device:
@@ -89,6 +118,9 @@ class Device:
         """Run a pending call, or die at a point of it; returns its tool message, or None if the device died."""
         task = await self.task(key)
         self._stand_ins.asking = asking
+        if kill is CallPoint.AFTER_RECORD:
+            # From the effect on nothing leaves, or the record would be gone before the device is.
+            self._stand_ins.executed = self.network.hold
         try:
             if kill is None:
                 return await task.run(pending)
@@ -98,7 +130,8 @@ class Device:
             self._endpoint = self._task = None
             return None
         finally:
-            self._stand_ins.asking = None
+            self._stand_ins.asking = self._stand_ins.executed = None
+            self.network.release()
 
     async def call_again(self, key: str, pending: PlannedCall, asking: Asking) -> object:
         """Ask for a call by its step and return the result; what is recorded must not run."""

@@ -2,7 +2,7 @@
 
 import inspect
 import keyword
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
@@ -36,10 +36,14 @@ def tool_shapes(runs: Iterable[Run]) -> Mapping[str, tuple[str, ...]]:
 
 
 class StandIns:
-    """The tools of one device. `asking` says what it is asked for; without it an execution counts as not asked for."""
+    """The tools of one device. `asking` says what it is asked for; without it an execution counts as not asked for.
+
+    `executed` is told after each execution.
+    """
 
     def __init__(self, device: str, log: LineLog[Execution]) -> None:
         self.asking: Asking | None = None
+        self.executed: Callable[[], None] | None = None
         self._device = device
         self._log = log
 
@@ -68,6 +72,8 @@ class StandIns:
         return tool(effect=effect, name=name)(stand_in)
 
     def _execute(self, name: str, given: dict[str, object]) -> str:
+        if self.executed is not None:
+            self.executed()
         asking = self.asking
         if asking is None or asking.call.tool != name or asking.call.given != given:
             self._log.append(Execution(name, self._device, None, None, None))
