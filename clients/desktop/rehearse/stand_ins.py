@@ -9,7 +9,8 @@ import msgspec
 from clients.config import WrongUsage
 from clients.desktop.rehearse.logs import Execution, LineLog
 from clients.desktop.rehearse.recording import RecordedCall, Run
-from sync_core import Effect, SegueError, Tool, tool
+from sync_core import Effect, SegueError, tool
+from sync_core.endpoint.tools import AsyncTool
 
 __all__ = ["Asking", "StandIns", "tool_shapes"]
 
@@ -49,7 +50,7 @@ class StandIns:
 
     def tools(
         self, shapes: Mapping[str, tuple[str, ...]], effects: Mapping[str, Effect]
-    ) -> tuple[Tool[..., object], ...]:
+    ) -> tuple[AsyncTool[..., str], ...]:
         """Return one tool per shape; one without a declared effect is IRREVERSIBLE, as everywhere."""
         try:
             return tuple(
@@ -58,7 +59,7 @@ class StandIns:
         except SegueError as error:
             raise WrongUsage(f"A recorded tool cannot be one of Segue's: {error.sentence}", hint=error.hint) from None
 
-    def _tool(self, name: str, names: tuple[str, ...], effect: Effect) -> Tool[..., object]:
+    def _tool(self, name: str, names: tuple[str, ...], effect: Effect) -> AsyncTool[..., str]:
         async def stand_in(*values: object) -> str:
             given = {key: value for key, value in zip(names, values, strict=True) if value is not None}
             return self._execute(name, given)

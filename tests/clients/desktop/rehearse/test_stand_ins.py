@@ -1,0 +1,76 @@
+"""Stand-in tools: the recorded result of the step that was asked for, and a count that cannot be talked away."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from clients.config import WrongUsage
+from clients.desktop.rehearse.logs import Execution, LineLog, read_lines
+from clients.desktop.rehearse.recording import RecordedCall, Run, Turn
+from clients.desktop.rehearse.stand_ins import Asking, StandIns, tool_shapes
+from sync_core import Effect
+
+
+def recorded(tool: str, arguments: object, number: int = 0, result: str = "fine") -> RecordedCall:
+    return RecordedCall(number, 0, tool, json.dumps(arguments), {"role": "tool", "content": result})
+
+
+def run_of(*calls: RecordedCall) -> Run:
+    return Run(3, tuple(Turn({"role": "assistant"}, (call,)) for call in calls))
+
+
+def stand_ins(tmp_path: Path, run: Run) -> tuple[StandIns, Path]:
+    log = tmp_path / "executions.jsonl"
+    return StandIns("phone", LineLog[Execution](log)), log
+
+
+async def test_the_result_is_that_of_the_step_that_was_asked_for(tmp_path: Path) -> None:
+    before, after = recorded("look", {"at": 1}, 0, "old"), recorded("look", {"at": 1}, 1, "new")
+    made, log = stand_ins(tmp_path, run_of(before, after))
+    (look,) = made.tools(tool_shapes([run_of(before, after)]), {"look": Effect.READ})
+    for number, call in enumerate((before, after), start=5):
+        made.asking = Asking(number, 3, call)
+        assert await look(1) == call.result
+    assert [(line.step, line.asked) for line in read_lines(log, Execution)] == [(0, 5), (1, 6)]
+
+
+async def test_an_execution_that_nobody_asked_for_is_told_apart(tmp_path: Path) -> None:
+    call = recorded("look", {"at": 1})
+    made, log = stand_ins(tmp_path, run_of(call))
+    (look,) = made.tools(tool_shapes([run_of(call)]), {"look": Effect.READ})
+    assert await look(1) == ""
+    made.asking = Asking(1, 3, call)
+    await look(2)
+    made.asking = Asking(1, 3, recorded("other", {"at": 1}))
+    await look(1)
+    assert [line.asked for line in read_lines(log, Execution)] == [None, None, None]
+
+
+async def test_arguments_may_be_named_like_keywords_and_be_left_out(tmp_path: Path) -> None:
+    calls = (recorded("move", {"from": "a", "to": "b"}), recorded("move", {"to": "c"}, 1), recorded("move", {}, 2))
+    made, log = stand_ins(tmp_path, run_of(*calls))
+    (move,) = made.tools(tool_shapes([run_of(*calls)]), {"move": Effect.READ})
+    for number, call in enumerate(calls):
+        made.asking = Asking(number, 3, call)
+        await move.invoke(move.bind_json(call.arguments), "key")
+    assert [line.asked for line in read_lines(log, Execution)] == [0, 1, 2]
+
+
+def test_a_tool_without_a_declared_effect_is_irreversible(tmp_path: Path) -> None:
+    run = run_of(recorded("pay", {}))
+    made, _ = stand_ins(tmp_path, run)
+    (pay,) = made.tools(tool_shapes([run]), {})
+    assert pay.effect is Effect.IRREVERSIBLE
+
+
+@pytest.mark.parametrize("call", [recorded("look", {"not a name": 1}), recorded("../look", {})])
+def test_what_cannot_be_a_tool_is_wrong_usage(tmp_path: Path, call: RecordedCall) -> None:
+    made, _ = stand_ins(tmp_path, run_of(call))
+    with pytest.raises(WrongUsage):
+        made.tools(tool_shapes([run_of(call)]), {})
+
+
+@pytest.mark.parametrize("arguments", ["{", "[1]", "nothing"])
+def test_arguments_that_the_model_garbled_cannot_be_given(arguments: str) -> None:
+    assert RecordedCall(0, 0, "look", arguments, {"role": "tool", "content": ""}).given is None
