@@ -81,7 +81,8 @@ class TaskDocument:
         self._ledger.load(judged, (entry.payload for entry in updates if entry.relay_seq is not None))
         payloads = [entry.payload for entry in updates]
         self._take(self._shared.apply([document, *payloads] if document else payloads))
-        self._growth.recount(self._shared.clocks(), None if payloads else document)
+        if document or payloads:
+            self._growth.recount(self._shared.clocks(), None if payloads else document)
         for entry in entries:
             if entry.kind is not EntryKind.UPDATE:
                 self._records.add(entry)
