@@ -201,6 +201,7 @@ class Desk:
         for barrier in list(self._barriers):
             for task in touched:
                 barrier.check(task)
+            barrier.forget_all_but(self._table.tasks)
             if not barrier.open:
                 self._barriers.remove(barrier)
                 self._reply(barrier.ref, None)

@@ -54,10 +54,13 @@ class Following:
         self._catching_up.clear()
 
     def tick(self) -> None:
-        """Ask again where no heads came."""
-        for task in list(self._pending.values()):
-            if self._core.now_ms - task.hello_at_ms >= self._core.settings.hello_retry_ms:
-                del self._pending[task.key]
+        """Ask again where no heads came, or not what lies below them."""
+        patience_ms = self._core.settings.hello_retry_ms
+        for task in list(self._catching_up.values()):
+            waits_for_heads = task.key in self._pending
+            moved_at_ms = task.hello_at_ms if waits_for_heads else max(task.hello_at_ms, task.progress_at_ms)
+            if (waits_for_heads or task.behind) and self._core.now_ms - moved_at_ms >= patience_ms:
+                self._pending.pop(task.key, None)
                 self.want(task)
         for task in list(self._idle.values()):
             self._unload(task)

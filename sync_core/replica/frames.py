@@ -69,6 +69,7 @@ def on_heads(task: TaskReplica, frame: Heads) -> None:
         task.outbox.restart()
     if new_epoch:
         task.hello_again = True
+    advance(task)
 
 
 def on_news(task: TaskReplica, frame: Heads) -> None:
@@ -153,7 +154,10 @@ def on_refusal(task: TaskReplica, frame: Refusal) -> None:
         return
     if entry is None:
         return
-    if frame.code is RefusalCode.BLOB_MISSING:
+    if frame.code is RefusalCode.GUARD and not task.outbox.is_first(key):
+        # What it stands on may have been lost on the way: the verdict counts once that is there.
+        task.resend = True
+    elif frame.code is RefusalCode.BLOB_MISSING:
         if entry.blob is not None:
             task.transfers.uploads.add(entry.blob)
         task.resend = True

@@ -42,7 +42,7 @@ def advance(task: TaskReplica) -> None:
             break
         task.arrived.popleft()
     task.write_positions()
-    if touched and task.document is not None:
+    if (touched or task.jumped) and task.document is not None:
         task.announce(touched, local=False)
     task.gap_since_ms = (task.gap_since_ms or task.core.now_ms) if task.has_gap else None
 

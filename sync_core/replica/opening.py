@@ -1,5 +1,7 @@
 """When a waiting command may be answered: opening a task, and waiting until everything is synced."""
 
+from collections.abc import Mapping
+
 from sync_core.entry import EntryKind, VersionDecision, encode_record
 from sync_core.errors import NotSyncedYet, ReadOnly, Refused, SegueError, TaskNotFound, VersionMismatch
 from sync_core.ids import StreamName
@@ -111,6 +113,10 @@ class Barrier:
     def on_link_down(self) -> None:
         """Heads must be told again."""
         self._fresh_after = set(self.open)
+
+    def forget_all_but(self, tasks: Mapping[str, TaskReplica]) -> None:
+        """Wait no longer for what was evicted meanwhile."""
+        self.open = {key: task for key, task in self.open.items() if key in tasks}
 
     def check(self, task: TaskReplica) -> bool:
         """Whether this task, if it is still open here, is done; it is then taken out."""

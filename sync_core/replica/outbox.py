@@ -59,6 +59,10 @@ class Outbox:
         """Return a waiting entry."""
         return self.unsent.get(key) or self.recovered.get(key)
 
+    def is_first(self, key: Key) -> bool:
+        """Whether nothing before this entry waits for its receipt."""
+        return next((other for other in (*self.recovered, *self.unsent) if other not in self.receipted), None) == key
+
     def restart(self) -> None:
         """Send everything that waits again, in order: a new session, a gap, or silence. Receipts that filled no place
         are forgotten: what the relay has it will receipt again."""
