@@ -148,9 +148,10 @@ class Checks:
         """Before a commit: nothing that the relay does not have may be dropped."""
         for write in writes:
             if isinstance(write, DropTask):
-                waiting = peek.waiting_of(device.disk, write.task)
-                if waiting:
-                    raise Violation(f"{device.label} evicts {write.task} with {len(waiting)} entries not at the relay")
+                for stream, writer, seq in peek.waiting_of(device.disk, write.task):
+                    place = peek.mailbox_place(self.world.relay.mailbox, self.world.subject, stream, writer, seq)
+                    if place is None:
+                        raise Violation(f"{device.label} evicts {write.task} with an entry that is not at the relay")
 
     def device_committed(self, device: "Device", writes: Sequence[Write]) -> None:
         """After a commit: writers are known by their device, outcomes come behind intents, streams keep their order."""
