@@ -13,7 +13,7 @@ from clients.desktop.shapes import note_document
 from sync_core.document.notes import Note
 from sync_core.errors import PreconditionFailed
 
-__all__ = ["app"]
+__all__ = ["app", "append", "merge", "read", "write"]
 
 app = typer.Typer(help="Read, write, append to and merge the notes of a task.", no_args_is_help=True)
 

@@ -11,7 +11,7 @@ from clients.config import WrongUsage
 from clients.desktop.connection import AsJson, answered
 from clients.desktop.output import Answer
 
-__all__ = ["register"]
+__all__ = ["demo", "register", "rehearse", "relay", "token"]
 
 
 def register(app: typer.Typer) -> None:

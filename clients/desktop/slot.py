@@ -18,7 +18,7 @@ from sync_core.document.slots import Candidate, Slot, SlotState
 from sync_core.errors import SegueError, ValueRefused
 from sync_core.values import JsonValue, parse
 
-__all__ = ["app"]
+__all__ = ["ReadNeeded", "app", "clear", "confirm", "list_slots", "propose", "resolve"]
 
 app = typer.Typer(help="List, propose, confirm, resolve and clear the slots of a task.", no_args_is_help=True)
 

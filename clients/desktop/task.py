@@ -12,7 +12,7 @@ from sync_core.document.calls import CallState
 from sync_core.endpoint.listing import TaskInfo
 from sync_core.values import canonical
 
-__all__ = ["register"]
+__all__ = ["brief", "calls", "history", "register", "show", "stats", "tasks"]
 
 _TaskKey = Annotated[str, typer.Argument(metavar="TASK", help="The task's key, for example expense/TRIP-118.")]
 

@@ -1,0 +1,89 @@
+"""The command line as a whole: every command explains itself, and nothing heavy is loaded to do so."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from clients.desktop.app import app
+
+NAMES = {
+    "tasks",
+    "show",
+    "brief",
+    "slot",
+    "note",
+    "calls",
+    "history",
+    "watch",
+    "token",
+    "relay",
+    "stats",
+    "demo",
+    "rehearse",
+}
+
+
+def paths(command: object, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    yield path
+    for name, sub in getattr(command, "commands", {}).items():
+        yield from paths(sub, (*path, name))
+
+
+COMMANDS = [path for path in paths(get_command(app)) if path != ("relay",)]
+
+
+def test_every_command_is_there() -> None:
+    assert {path[0] for path in paths(get_command(app)) if path} == NAMES
+    assert {path[1] for path in COMMANDS if path[:1] == ("slot",) and len(path) > 1} == {
+        "list",
+        "propose",
+        "confirm",
+        "resolve",
+        "clear",
+    }
+    assert {path[1] for path in COMMANDS if path[:1] == ("note",) and len(path) > 1} == {
+        "read",
+        "write",
+        "append",
+        "merge",
+    }
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
+def test_every_command_explains_itself(path: tuple[str, ...]) -> None:
+    told = CliRunner().invoke(app, [*path, "--help"])
+    assert told.exit_code == 0 and "Usage:" in told.output and len(told.output.splitlines()) > 5
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["nonsense"],
+        ["show"],
+        ["show", "a", "b"],
+        ["tasks", "--colour"],
+        ["tasks", "--state", "lost"],
+        ["slot", "confirm", "task", "slot"],
+        ["rehearse", "runs.json"],
+        ["rehearse", "runs.json", "--tools", "t.json", "--devices", "0"],
+        ["demo", "--break", "everything"],
+        ["token", "--device", "phone"],
+    ],
+    ids=" ".join,
+)
+def test_wrong_usage_ends_with_status_2(arguments: list[str]) -> None:
+    assert CliRunner().invoke(app, arguments).exit_code == 2
+
+
+def test_help_loads_neither_the_engine_nor_rich() -> None:
+    program = (
+        "import sys\nfrom clients.desktop.app import app\n"
+        "heavy = [name for name in ('pycrdt', 'websockets', 'aiosqlite', 'jsonschema', 'rich.table', 'jwt')"
+        " if name in sys.modules]\nassert not heavy, heavy"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
