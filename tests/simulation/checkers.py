@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING
 from server_relay.records import AppendStored, MailboxWrite
 from sync_core.document.calls import CallBegun, CallRecorded
 from sync_core.document.view import TaskView
-from sync_core.entry import CallIntent, CallOutcome, Entry, EntryKind, decode_record
+from sync_core.entry import CallIntent, CallOutcome, Entry, EntryKind, decode_record, decode_snapshot
 from sync_core.ids import stream_id
 from sync_core.replica import effects as fx
 from sync_core.replica.changes import EntryQuarantined, EntrySetAside, TaskDiverged
 from sync_core.replica.commands import AwaitSynced
 from sync_core.replica.writes import DropTask, PutEntry, Write
-from sync_core.wire import BlobPiece, Entries, Push, Receipt, decode_relay, join
+from sync_core.wire import BlobPiece, Entries, Push, Receipt, SnapshotOffer, decode_relay, join
 from tests.simulation import peek
 from tests.simulation.driver import Violation
 from tests.simulation.journal import CallOp, HistoryOp, NoteOp, Op, SlotOp
 from tests.simulation.losses import mark_lost
-from tests.simulation.verdict import at_rest, difference, final_checks, rebuilt_view
+from tests.simulation.verdict import at_rest, difference, final_checks, rebuilt_view, writers_clocks
 
 if TYPE_CHECKING:
     from tests.simulation.device import Device, DeviceEvent
@@ -224,12 +224,28 @@ class Checks:
 
     def frame_leaves_device(self, device: "Device", frame: object) -> None:
         """Whatever is pushed stands on the sender's synced disk."""
+        if isinstance(frame, SnapshotOffer):
+            self._check_offer(device, frame)
         if not isinstance(frame, Push):
             return
         for entry in frame.entries:
             row = peek.row_of(device.disk, entry.stream, entry.writer, entry.writer_seq)
             if device.disk.unsynced or row is None or row[0].payload != entry.payload:
                 raise Violation(f"{device.label} pushed an entry that its disk does not hold")
+
+    def _check_offer(self, device: "Device", offer: SnapshotOffer) -> None:
+        """An offered snapshot holds what the log holds up to its place, and nothing that is only on the device."""
+        task = offer.stream.rpartition(":")[0]
+        snapshot = decode_snapshot(device.disk.load_blob(task, offer.sha256) or b"")
+        clocks = writers_clocks(snapshot.document) if snapshot.document else {}
+        if clocks != {row.writer: row.next_clock for row in snapshot.writers if row.next_clock}:
+            raise Violation(f"{device.label} offers a snapshot of {offer.stream} with more than its writer table says")
+        for entry in snapshot.records:
+            place = peek.mailbox_place(
+                self.world.relay.mailbox, self.world.subject, entry.stream, entry.writer, entry.writer_seq
+            )
+            if place is not None and place > offer.covers_seq:
+                raise Violation(f"{device.label} offers a snapshot of {offer.stream} that holds a later record")
 
     def frames_leave_relay(self, frames: tuple[bytes, ...]) -> None:
         """Receipts and entries speak of what is on the relay's synced disk."""

@@ -22,6 +22,7 @@ from sync_core.document import document as documents
 from sync_core.document.calls import CallRecorded
 from sync_core.document.document import TaskDocument
 from sync_core.document.notes import NoteMerge
+from sync_core.entry import Effect as ToolEffect
 from sync_core.entry import Entry, EntryKind, WriterRow
 from sync_core.errors import EntryRefused
 from sync_core.ids import WRITER_BITS
@@ -259,7 +260,12 @@ def _call_cached_by_arguments() -> Context:
 
 
 def _finished_call_runs_again() -> Context:
-    return patched((documents, "check_begin", lambda *_: True))
+    original = documents.check_begin
+
+    def check_begin(call: Any, step: str, effect: Any, *rest: Any) -> bool:
+        return effect is not ToolEffect.IRREVERSIBLE or original(call, step, effect, *rest)
+
+    return patched((documents, "check_begin", check_begin))
 
 
 def _merge_against_current_text() -> Context:

@@ -27,7 +27,16 @@ if TYPE_CHECKING:
     from tests.simulation.device import Device
     from tests.simulation.world import World
 
-__all__ = ["Content", "at_rest", "difference", "final_checks", "raw_content", "rebuilt_view", "state_vector"]
+__all__ = [
+    "Content",
+    "at_rest",
+    "difference",
+    "final_checks",
+    "raw_content",
+    "rebuilt_view",
+    "state_vector",
+    "writers_clocks",
+]
 
 
 class Content(msgspec.Struct, frozen=True):
@@ -105,6 +114,12 @@ def raw_content(update: bytes) -> Content:
         notes={key[5:]: text for key in keys if key.startswith("note:") and (text := str(doc.get(key, type=Text)))},
         clocks=state_vector(doc.get_state()),
     )
+
+
+def writers_clocks(update: bytes) -> dict[int, int]:
+    """Return the next clock of each writer of a merged update, the genesis left out."""
+    clocks = raw_content(update).clocks
+    return {writer: clock for writer, clock in clocks.items() if writer != GENESIS_WRITER}
 
 
 def final_checks(world: "World") -> None:
