@@ -1,9 +1,10 @@
 """Definitions of slots: how they are stored, and JSON Schema with bounded work.
 
 A definition may come from anybody, so a schema is bounded before it is used: 8 KB, references only to its own
-definitions and never in a circle, at most `_KEYWORDS_MAX` keywords once references are followed, and patterns whose
-worst case is known (see `patterns`). Numbers are compared as decimals, so 0.1 is 0.1 and integers of any size work.
-Formats are not checked. An error names the path and the rule, never the value.
+definitions and never in a circle, at most `_KEYWORDS_MAX` keywords once references are followed, at most `_CHECKS_MAX`
+keywords times parts of the value, and patterns whose worst case is known (see `patterns`). Numbers are compared as
+decimals, so 0.1 is 0.1 and integers of any size work. Formats are not checked. An error names the path and the rule,
+never the value.
 """
 
 import json
@@ -29,6 +30,7 @@ from sync_core.values import canonical, parse
 __all__ = ["check_definition", "check_value", "decode_definition", "encode_definition", "schema_error"]
 
 _KEYWORDS_MAX = 512
+_CHECKS_MAX = 2**16
 _DEPTH_MAX = 64
 _DECIMAL_DIGITS_MAX = 9_000
 _PATH_CHARS_MAX = 120
@@ -112,11 +114,14 @@ def schema_error(definition: SlotDefinition, secret: bool, text: str) -> str | N
     if definition.schema is None:
         return None
     try:
-        validator = _validator(definition.schema)
+        validator, keywords = _validator(definition.schema)
     except (ValueRefused, TooLarge):
         return "cannot be checked: the slot's schema is not acceptable"
     try:
-        error = next(validator.iter_errors(json.loads(text, parse_float=Decimal)), None)
+        value = json.loads(text, parse_float=Decimal)
+        if keywords * _parts(value) > _CHECKS_MAX:
+            return "has too many parts for the slot's schema"
+        error = next(validator.iter_errors(value), None)
     except (RecursionError, ArithmeticError, ValueError, TypeError):
         return "cannot be checked against the slot's schema"
     if error is None:
@@ -125,26 +130,32 @@ def schema_error(definition: SlotDefinition, secret: bool, text: str) -> str | N
     return f"breaks the rule {error.validator} of its schema{where}"
 
 
+def _parts(value: object) -> int:
+    """Return how many values there are in a value, itself included."""
+    if isinstance(value, dict):
+        return 1 + sum(map(_parts, value.values()))
+    return 1 + sum(map(_parts, value)) if isinstance(value, list) else 1
+
+
 def _path(error: ValidationError) -> str:
     path = error.json_path
     return path if len(path) <= _PATH_CHARS_MAX else path[:_PATH_CHARS_MAX] + "…"
 
 
 @lru_cache(maxsize=256)
-def _validator(schema_text: str) -> Validator:
-    """Return the validator of a schema, or raise why it is refused."""
+def _validator(schema_text: str) -> tuple[Validator, int]:
+    """Return the validator of a schema and its number of keywords, references followed; or raise why it is refused."""
     if len(schema_text.encode()) > SCHEMA_BYTES_MAX:
         raise TooLarge(f"A schema exceeds {SCHEMA_BYTES_MAX} bytes.", hint="Check less, or in the tool.")
     schema = json.loads(canonical(parse(schema_text), "schema"), parse_float=Decimal)
     if not isinstance(schema, (dict, bool)):
         _refuse("is not an object")
     try:
-        _Bounds(schema).check()
+        keywords = _Bounds(schema).keywords()
         Draft202012Validator.check_schema(schema)
     except (SchemaError, RecursionError, ArithmeticError):
         _refuse("is not a valid JSON Schema (draft 2020-12)")
-    validator: Validator = _BoundedValidator(schema)
-    return validator
+    return _BoundedValidator(schema), keywords
 
 
 class _Bounds:
@@ -155,9 +166,9 @@ class _Bounds:
         self._known: dict[str, tuple[int, int]] = {}
         self._open: set[str] = set()
 
-    def check(self) -> None:
-        """Raise `ValueRefused` if the schema is not bounded."""
-        self._measure(self._schema)
+    def keywords(self) -> int:
+        """Return the number of keywords; raises `ValueRefused` if the schema is not bounded."""
+        return self._measure(self._schema)[0]
 
     def _measure(self, node: object) -> tuple[int, int]:
         """Return (keywords, depth) of a part, with references followed."""
