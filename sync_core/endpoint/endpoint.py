@@ -226,6 +226,9 @@ class Endpoint:
         """
         if not self._has_relay:
             raise SyncTimeout("This endpoint has no relay, so nothing can be synced.", hint="Open it with relay=….")
+        refusal = _refusal(self._status)
+        if refusal is not None:
+            raise refusal
         try:
             await asyncio.wait_for(self._runner.tell(AwaitSynced(self._runner.ref())), timeout_s)
         except TimeoutError:
@@ -276,18 +279,20 @@ class Endpoint:
         for task in list(self._handles.values()):
             await task.aclose()
         try:
-            if self._link is not None:
-                await self._link.close()
             await self._runner.close()
         finally:
+            await self._close_link()
             await self._store.close()
+
+    async def _close_link(self) -> None:
+        if self._link is not None:
+            await self._link.close()
 
     async def _crash(self) -> None:
         """Drop everything as a crash would: what is not durable is gone, nobody is told, the store's lock is free."""
         self._closed = True
         await self._runner.abort()
-        if self._link is not None:
-            await self._link.close()
+        await self._close_link()
         await self._store.close()
         await self._cancel_calls()
         for task in list(self._handles.values()):

@@ -293,12 +293,13 @@ class Runner:
         await self._commit()
         try:
             value = await request.read(self._store)
-        except SegueError as error:
+        except Exception as error:
+            # Whatever it is, it is the asker's: nothing of the Replica's is lost with a read.
             if not request.answer.done():
                 request.answer.set_exception(error)
-        else:
-            if not request.answer.done():
-                request.answer.set_result(value)
+            return
+        if not request.answer.done():
+            request.answer.set_result(value)
 
     async def _change_link(self, item: Connected | LinkDown) -> None:
         # Frames that were made for the old connection leave, or are dropped, before the new one is known.

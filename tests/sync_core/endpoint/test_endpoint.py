@@ -1,0 +1,309 @@
+"""Opening and closing; what an endpoint holds; errors that reach the program."""
+
+import asyncio
+import gc
+import os
+import subprocess
+import sys
+import time
+import weakref
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+import sync_core
+from sync_core.context.sqlite_store import SqliteStore
+from sync_core.document.slots import SlotState
+from sync_core.endpoint.endpoint import Endpoint
+from sync_core.endpoint.task import Task
+from sync_core.endpoint.tools import tool
+from sync_core.entry import Effect
+from sync_core.errors import (
+    AccessFixed,
+    Closed,
+    NotSyncedYet,
+    ReadOnly,
+    SegueError,
+    StoreFull,
+    StoreInUse,
+    ValueRefused,
+    VersionMismatch,
+)
+from sync_core.replica.replica import Replica
+from sync_core.replica.writes import Write
+from tests.sync_core.endpoint.conftest import KEY
+from tests.sync_core.endpoint.memory_transport import MemoryTransport
+
+
+async def _endless(folder: Path) -> Endpoint:
+    """An endpoint whose relay takes the connection and never answers."""
+    return await Endpoint.open(
+        folder / "waiting.db",
+        subject="acme",
+        device="phone",
+        relay="memory:relay",
+        transport=MemoryTransport(),
+        open_timeout_s=60,
+    )
+
+
+async def test_opening_can_be_awaited_or_entered_and_closing_twice_is_closing_once(tmp_path: Path) -> None:
+    phone = await Endpoint.open(tmp_path / "a.db", subject="acme", device="phone")
+    task = await phone.task(KEY, create=True)
+    await task.aclose()
+    await task.aclose()
+    await phone.aclose()
+    await phone.aclose()
+    async with Endpoint.open(tmp_path / "a.db", subject="acme", device="phone") as phone, phone.task(KEY) as task:
+        assert task.key == KEY
+
+
+async def test_a_task_that_is_new_must_be_asked_for(phone: Endpoint) -> None:
+    with pytest.raises(NotSyncedYet) as caught:
+        await phone.task(KEY)
+    assert (caught.value.code, caught.value.status) == ("not_synced_yet", 503)
+    assert caught.value.sentence
+    assert caught.value.hint
+    with pytest.raises(ValueRefused):
+        await phone.task("../etc/passwd", create=True)
+    with pytest.raises(ReadOnly):
+        await phone.task(KEY, create=True, access="read")
+
+
+async def test_a_version_is_decided_above_refused_below_and_taken_as_it_is_when_left_out(phone: Endpoint) -> None:
+    assert (await phone.task(KEY, create=True, version=3)).version == 3
+    assert (await phone.task(KEY)).version == 3
+    assert (await phone.task(KEY, version=4)).version == 4
+    with pytest.raises(VersionMismatch):
+        await phone.task(KEY, version=3)
+    with pytest.raises(ReadOnly):
+        await phone.task(KEY, version=5, access="read")
+
+
+async def test_access_is_fixed_when_a_handle_is_opened(phone: Endpoint, task: Task) -> None:
+    reader = await phone.task(KEY, access="read")
+    assert (task.access, reader.access) == ("write", "read")
+    with pytest.raises(AccessFixed) as caught:
+        reader.access = "write"
+    assert caught.value.status == 400
+    with pytest.raises(ValueRefused):
+        await phone.task(KEY, access="admin")  # type: ignore[arg-type]
+
+
+async def test_what_was_awaited_is_there_after_a_restart(tmp_path: Path) -> None:
+    async with Endpoint.open(tmp_path / "a.db", subject="acme", device="phone") as phone:
+        task = await phone.task(KEY, create=True)
+        await task.slots.confirm("x", "1")
+        await task.notes.append("worklog", "line\n")
+        await task.history.append({"role": "user", "content": "hi"})
+    async with Endpoint.open(tmp_path / "a.db", subject="acme", device="phone") as phone:
+        task = await phone.task(KEY)
+        assert task.slots["x"].value == "1"
+        assert (await task.notes.read("worklog")).text == "line\n"
+        assert await task.history.items() == [{"role": "user", "content": "hi"}]
+
+
+async def test_a_second_process_on_the_same_file_is_told_whose_it_is_within_a_second(tmp_path: Path) -> None:
+    program = (
+        "import asyncio, sys\n"
+        "from sync_core import Endpoint, StoreInUse\n"
+        "async def main():\n"
+        "    try:\n"
+        "        await Endpoint.open(sys.argv[1], subject='acme', device='phone')\n"
+        "    except StoreInUse as error:\n"
+        "        print(error.owner_pid)\n"
+        "asyncio.run(main())\n"
+    )
+    async with Endpoint.open(tmp_path / "a.db", subject="acme", device="phone"):
+        with pytest.raises(StoreInUse):
+            await Endpoint.open(tmp_path / "a.db", subject="acme", device="phone")
+        command = [sys.executable, "-c", program, str(tmp_path / "a.db")]
+        process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
+        output, _ = await process.communicate()
+        assert int(output) == os.getpid()
+
+
+async def test_after_closing_every_use_says_so(tmp_path: Path) -> None:
+    phone = await Endpoint.open(tmp_path / "a.db", subject="acme", device="phone")
+    task = await phone.task(KEY, create=True)
+    other = await phone.task(KEY)
+    await other.aclose()
+    await task.slots.confirm("x", 1)
+    for use in (lambda: other.slots["x"], lambda: other.view, lambda: other.brief()):
+        with pytest.raises(Closed):
+            use()
+    with pytest.raises(Closed):
+        await other.slots.confirm("x", 2)
+    await phone.aclose()
+    for use in (
+        lambda: task.slots.confirm("x", 2),
+        lambda: phone.task(KEY),
+        lambda: phone.stats(),
+        lambda: phone.evict(KEY),
+    ):
+        with pytest.raises(Closed) as caught:
+            await use()
+        assert caught.value.status == 410
+
+
+async def test_closing_ends_watches_and_cancels_running_calls_which_are_recorded(tmp_path: Path) -> None:
+    started = asyncio.Event()
+
+    @tool(effect=Effect.READ)
+    async def slow() -> None:
+        started.set()
+        await asyncio.Event().wait()
+
+    phone = await Endpoint.open(tmp_path / "a.db", subject="acme", device="phone")
+    task = await phone.task(KEY, create=True)
+    changes = task.changes()
+    calling = asyncio.create_task(task.call("slow", slow))
+    await started.wait()
+    await phone.aclose()
+    assert [type(change).__name__ async for change in changes] == ["CallChanged", "CallChanged"]
+    with pytest.raises(asyncio.CancelledError):
+        await calling
+    async with Endpoint.open(tmp_path / "a.db", subject="acme", device="phone") as phone:
+        assert (await phone.task(KEY)).calls["slow"].state.value == "failed"
+
+
+async def test_whoever_waits_when_the_endpoint_closes_is_told(tmp_path: Path) -> None:
+    phone = await _endless(tmp_path)
+    waiting = asyncio.ensure_future(phone.task(KEY, create=True).__aenter__())
+    await phone.stats()
+    assert not waiting.done()
+    await phone.aclose()
+    with pytest.raises(Closed):
+        await waiting
+
+
+async def test_a_task_leaves_memory_with_its_last_handle(phone: Endpoint) -> None:
+    first = await phone.task(KEY, create=True)
+    second = await phone.task(KEY)
+    opened = weakref.ref(first._handle.opened)
+    stats = await phone.stats()
+    assert (stats.open_tasks, stats.handles, stats.documents) == (1, 2, 1)
+    await first.aclose()
+    assert (await phone.stats()).handles == 1
+    assert second.slots["x"].state is SlotState.MISSING
+    await second.aclose()
+
+    async def unloaded() -> None:
+        while (await phone.stats()).documents:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+
+    await asyncio.wait_for(unloaded(), 5)
+    del first, second
+    gc.collect()
+    assert opened() is None
+    assert (await phone.stats()).open_tasks == 0
+
+
+async def test_an_opening_that_fails_or_is_cancelled_leaves_nothing_open(tmp_path: Path, phone: Endpoint) -> None:
+    with pytest.raises(NotSyncedYet):
+        await phone.task("a/1")
+    assert (await phone.stats()).open_tasks == 0
+    async with await _endless(tmp_path) as waiting:
+        opening = asyncio.ensure_future(waiting.task("a/1", create=True).__aenter__())
+        await waiting.stats()
+        opening.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+        stats = await waiting.stats()
+        assert (stats.open_tasks, stats.handles) == (0, 0)
+
+
+async def test_a_cancelled_write_is_there_whole_or_not_at_all(phone: Endpoint, task: Task) -> None:
+    for hops in range(4):
+        writing = asyncio.create_task(task.slots.confirm(f"x{hops}", [1, 2, 3]))
+        for _ in range(hops):
+            await asyncio.sleep(0)
+        writing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await writing
+    await phone.stats()
+    for _name, slot in task.slots.items():
+        assert slot.value == [1, 2, 3]
+
+
+async def test_a_full_store_is_told_nothing_is_damaged_and_it_goes_on_after_room_was_made(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    async with Endpoint.open(path, subject="acme", device="phone", store_bytes_max=400_000) as phone:
+        task = await phone.task(KEY, create=True)
+        with pytest.raises(StoreFull) as caught:
+            for number in range(1000):
+                await task.notes.write(f"n{number}", str(number) * 2000)
+        assert (caught.value.status, caught.value.code) == (507, "store_full")
+        kept = {note.name for note in task.notes.list()}
+        assert kept
+        assert f"n{number}" not in kept
+    async with Endpoint.open(path, subject="acme", device="phone") as phone:
+        task = await phone.task(KEY)
+        assert {note.name for note in task.notes.list()} == kept
+        await task.slots.confirm("x", 1)
+
+
+async def test_writes_that_arrive_together_share_a_commit_and_all_are_durable(phone: Endpoint, task: Task) -> None:
+    started = time.perf_counter()
+    await asyncio.gather(*(task.slots.confirm(f"x{number}", number) for number in range(500)))
+    together = time.perf_counter() - started
+    assert (await phone.stats()).store.entries >= 500
+    assert sorted(int(str(slot.value)) for _, slot in task.slots.items()) == list(range(500))
+    assert together < 5
+
+
+class _BrokenStore(SqliteStore):
+    broken = False
+
+    async def commit(self, writes: Sequence[Write]) -> None:
+        if self.broken:
+            raise RuntimeError("a bug")
+        await super().commit(writes)
+
+
+async def test_an_unknown_error_of_the_store_ends_the_endpoint_loudly(tmp_path: Path) -> None:
+    store = await _BrokenStore.open(tmp_path / "a.db", subject="acme")
+    assert isinstance(store, _BrokenStore)
+    replica = Replica("acme", "phone", os.urandom)
+    phone = Endpoint("acme", "phone", store, replica, {}, frozenset(), has_relay=False)
+    task = await phone.task(KEY, create=True)
+    store.broken = True
+    for _ in range(2):
+        with pytest.raises(Closed, match="internal error"):
+            await task.slots.confirm("x", 1)
+    with pytest.raises(RuntimeError, match="a bug"):
+        await phone.aclose()
+    async with Endpoint.open(tmp_path / "a.db", subject="acme", device="phone") as phone:
+        assert (await phone.task(KEY)).slots["x"].state is SlotState.MISSING
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"subject": "no spaces"}, {"device": "../x"}, {"capabilities": ["a.b"]}, {"tools": [print]}],
+)
+async def test_bad_names_are_refused_before_any_file_is_made(tmp_path: Path, options: dict[str, object]) -> None:
+    settings: dict[str, object] = {"subject": "acme", "device": "phone"} | options
+    with pytest.raises(ValueRefused):
+        await Endpoint.open(tmp_path / "a.db", **settings)  # type: ignore[arg-type]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_package_door_gives_every_name_and_loads_nothing_before() -> None:
+    assert sync_core.__all__ == sorted(sync_core.__all__, key=lambda name: (name[0].islower(), name))
+    for name in sync_core.__all__:
+        assert getattr(sync_core, name) is not None
+    with pytest.raises(AttributeError):
+        sync_core.nothing  # noqa: B018
+    program = "import sync_core.errors, sys; print(sorted({'pycrdt', 'websockets', 'asyncio'} & set(sys.modules)))"
+    output = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert output.strip() == "[]"
+
+
+def test_every_error_of_the_tree_has_code_status_and_is_exported() -> None:
+    def tree(error: type[SegueError]) -> list[type[SegueError]]:
+        return [error, *(inner for child in error.__subclasses__() for inner in tree(child))]
+
+    for error in tree(SegueError):
+        if error.__module__ == "sync_core.errors":
+            assert error.__name__ in sync_core.__all__

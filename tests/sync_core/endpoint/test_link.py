@@ -1,0 +1,274 @@
+"""The link: it comes back by itself, asks for its token anew, and stops only when it is finally refused."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from server_relay.admission import Role, make_token
+from server_relay.config import RelaySettings
+from server_relay.server import RelayServer, serve
+from sync_core.endpoint.endpoint import Endpoint
+from sync_core.endpoint.link import Backoff
+from sync_core.endpoint.opening import Opening
+from sync_core.errors import ReadOnly, Refused, SyncTimeout
+from sync_core.replica.changes import LinkState
+from sync_core.wire import Listing, Login, Receipt, Unfollow, Welcome, decode_client, encode
+from sync_core.wire import Refused as RefusedFrame
+from tests.sync_core.endpoint.conftest import KEY
+from tests.sync_core.endpoint.memory_transport import MemoryConnection, MemoryTransport
+
+QUICK = Backoff(first_s=0.001, cap_s=0.01)
+SECRET = "0123456789abcdef0123456789abcdef"
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait until something that another task brings about is so."""
+
+    async def poll() -> None:
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+
+    await asyncio.wait_for(poll(), 5)
+
+
+# --- pauses -----------------------------------------------------------------------------------------------------------
+
+
+def test_pauses_double_up_to_the_cap_and_are_spread_over_half_of_it() -> None:
+    backoff = Backoff(first_s=0.5, cap_s=30)
+    assert [backoff.pause_s(failures, 1.0) for failures in range(8)] == [0.5, 1, 2, 4, 8, 16, 30, 30]
+    assert backoff.pause_s(3, 0.0) == 2
+    assert backoff.pause_s(10_000, 0.5) == 22.5
+
+
+# --- with the test as relay -------------------------------------------------------------------------------------------
+
+
+def _open(folder: Path, transport: MemoryTransport, **options: object) -> Opening[Endpoint]:
+    settings = {"relay": "memory:relay", "backoff": QUICK, "chance": lambda: 0.5, "transport": transport} | options
+    return Endpoint.open(folder / "phone.db", subject="acme", device="phone", **settings)  # type: ignore[arg-type]
+
+
+async def _login(transport: MemoryTransport) -> tuple[MemoryConnection, Login]:
+    connection = await transport.accept()
+    (login,) = decode_client(await connection.receive())
+    assert isinstance(login, Login)
+    return connection, login
+
+
+async def test_it_logs_in_and_says_so(tmp_path: Path) -> None:
+    transport = MemoryTransport()
+    async with _open(tmp_path, transport, token="secret-1") as phone:
+        connection, login = await _login(transport)
+        assert (login.subject, login.device, login.token) == ("acme", "phone", "secret-1")
+        assert phone.status.link is LinkState.CONNECTING
+        await connection.send(encode([Welcome(1, 0, "write", "ann")]))
+        await until(lambda: phone.status.link is LinkState.LIVE)
+
+
+async def test_a_link_that_breaks_comes_back_with_a_fresh_token(tmp_path: Path) -> None:
+    transport = MemoryTransport()
+    tokens = iter(["one", "two", "three"])
+    async with _open(tmp_path, transport, token=lambda: next(tokens), backoff=Backoff(0.1, 0.1)) as phone:
+        for expected in ("one", "two"):
+            connection, login = await _login(transport)
+            assert login.token == expected
+            await connection.send(encode([Welcome(1, 0, "write", "ann")]))
+            await until(lambda: phone.status.link is LinkState.LIVE)
+            connection.hang_up("the cable was pulled")
+            await until(lambda: phone.status.link is not LinkState.LIVE)
+            assert phone.status.reason == "the cable was pulled"
+
+
+async def test_a_token_source_that_fails_is_told_and_asked_again(tmp_path: Path) -> None:
+    transport = MemoryTransport()
+    asked: list[int] = []
+    told: list[str] = []
+
+    async def token() -> str:
+        asked.append(1)
+        await asyncio.sleep(0)
+        if len(asked) <= 2:
+            raise ConnectionError("the identity provider said secret-token")
+        return "fresh"
+
+    async with _open(tmp_path, transport, token=token, backoff=Backoff(0.05, 0.05)) as phone:
+        await until(lambda: phone.status.link is LinkState.OFFLINE)
+        told.append(phone.status.reason)
+        task = await phone.task(KEY, create=True)
+        await task.slots.confirm("x", 1)
+        assert phone.status.unsent > 0
+        _connection, login = await _login(transport)
+        assert login.token == "fresh"
+    assert told == ["credentials: ConnectionError"]
+
+
+async def test_no_route_is_told_and_tried_again(tmp_path: Path) -> None:
+    transport = MemoryTransport()
+    transport.down = True
+    async with _open(tmp_path, transport) as phone:
+        await until(lambda: phone.status.reason == "nobody is there" and transport.attempts > 2)
+        assert phone.status.link is LinkState.OFFLINE
+        transport.down = False
+        await _login(transport)
+
+
+async def test_a_final_refusal_ends_the_attempts_and_every_watch(tmp_path: Path) -> None:
+    transport = MemoryTransport()
+    async with _open(tmp_path, transport) as phone:
+        opening = asyncio.ensure_future(phone.task(KEY, create=True).__aenter__())
+        connection, _ = await _login(transport)
+        await connection.send(encode([RefusedFrame("credentials", "The token was revoked.", "", final=True)]))
+        task = await opening
+        await until(lambda: phone.status.link is LinkState.REFUSED)
+        assert "revoked" in phone.status.reason
+        with pytest.raises(Refused, match="revoked"):
+            await anext(task.changes())
+        with pytest.raises(Refused):
+            await phone.synced(timeout_s=1)
+        await task.slots.confirm("x", 1)
+        assert transport.attempts == 1
+
+
+async def test_a_watch_that_was_open_is_told_of_the_refusal(tmp_path: Path) -> None:
+    transport = MemoryTransport()
+    transport.down = True
+    async with _open(tmp_path, transport) as phone:
+        task = await phone.task(KEY, create=True)
+        watching = asyncio.ensure_future(anext(task.changes()))
+        transport.down = False
+        connection, _ = await _login(transport)
+        await connection.send(encode([RefusedFrame("credentials", "The token was revoked.", "", final=True)]))
+        with pytest.raises(Refused):
+            await asyncio.wait_for(watching, 5)
+
+
+async def test_a_refusal_that_is_not_final_is_tried_again(tmp_path: Path) -> None:
+    transport = MemoryTransport()
+    async with _open(tmp_path, transport) as phone:
+        connection, _ = await _login(transport)
+        await connection.send(encode([RefusedFrame("credentials", "The token has expired.", "", final=False)]))
+        await _login(transport)
+        assert phone.status.link is LinkState.CONNECTING
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"\x93\x01\x02",
+        b"",
+        encode([Unfollow("t")]),
+        encode([Receipt("nonsense", b"", 1, 1, 1, 1)]),
+        encode([RefusedFrame("a", "b", "c"), RefusedFrame("a", "b", "c")]),
+    ],
+)
+async def test_a_relay_that_talks_nonsense_is_hung_up_on_and_the_work_goes_on(tmp_path: Path, message: bytes) -> None:
+    transport = MemoryTransport()
+    async with _open(tmp_path, transport) as phone:
+        connection, _ = await _login(transport)
+        await connection.send(encode([Welcome(1, 0, "write", "ann"), Listing(99, (), False)]))
+        await connection.send(message)
+        again, _ = await _login(transport)
+        await again.send(encode([Welcome(1, 0, "write", "ann")]))
+        await until(lambda: phone.status.link is LinkState.LIVE)
+
+
+async def test_frames_of_an_old_connection_never_reach_the_next_one(tmp_path: Path) -> None:
+    transport = MemoryTransport()
+    async with _open(tmp_path, transport) as phone:
+        connection, _ = await _login(transport)
+        await connection.send(encode([Welcome(1, 0, "write", "ann")]))
+        await until(lambda: phone.status.link is LinkState.LIVE)
+        listing = asyncio.ensure_future(anext(phone.tasks()))
+        connection.hang_up("gone")
+        again, _login_frame = await _login(transport)
+        await again.send(encode([Welcome(1, 0, "write", "ann")]))
+        await until(lambda: phone.status.link is LinkState.LIVE)
+        with pytest.raises(StopAsyncIteration):
+            await asyncio.wait_for(listing, 5)
+
+
+async def test_without_a_relay_nothing_can_be_synced_and_that_is_said_at_once(phone: Endpoint) -> None:
+    with pytest.raises(SyncTimeout, match="no relay"):
+        await phone.synced()
+    assert phone.status.link is LinkState.OFFLINE
+
+
+async def test_waiting_to_be_synced_ends_in_time_and_says_where_the_link_stands(tmp_path: Path) -> None:
+    transport = MemoryTransport()
+    transport.down = True
+    async with _open(tmp_path, transport) as phone:
+        await phone.task(KEY, create=True)
+        started = time.monotonic()
+        with pytest.raises(SyncTimeout, match="offline") as caught:
+            await phone.synced(timeout_s=0.05)
+        assert isinstance(caught.value, TimeoutError)
+        assert time.monotonic() - started < 2
+
+
+# --- with a real relay that checks tokens -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def relay(tmp_path: Path) -> AsyncIterator[RelayServer]:
+    server = await serve(RelaySettings(db=tmp_path / "relay.db", port=0, secret=SECRET))
+    yield server
+    await server.close()
+
+
+def _token(role: Role = Role.WRITE, *, life_s: float = 60, device: str = "phone") -> str:
+    expires_s = int(time.time() + life_s)
+    return make_token(SECRET, principal="ann", device=device, subject="acme", role=role, expires_s=expires_s)
+
+
+def _with_token(
+    folder: Path,
+    relay: RelayServer,
+    token: str | Callable[[], str] | Callable[[], Awaitable[str]],
+    device: str = "phone",
+) -> Opening[Endpoint]:
+    url = f"ws://127.0.0.1:{relay.port}"
+    return Endpoint.open(
+        folder / f"{device}.db", subject="acme", device=device, relay=url, token=token, backoff=Backoff(0.02, 0.1)
+    )
+
+
+async def test_edits_made_while_the_token_was_dead_arrive_once_there_is_a_fresh_one(
+    tmp_path: Path, relay: RelayServer
+) -> None:
+    answers: list[str | None] = [None, None]
+
+    def token() -> str:
+        answer = answers.pop(0) if answers else _token()
+        if answer is None:
+            raise OSError("no answer")
+        return answer
+
+    async with _with_token(tmp_path, relay, token) as phone:
+        task = await phone.task(KEY, create=True)
+        for number in range(5):
+            await task.slots.confirm("x", number)
+        assert phone.status.reason.startswith("credentials")
+        await phone.synced(timeout_s=5)
+        assert phone.status.link is LinkState.LIVE
+
+
+async def test_a_wrong_token_is_refused_for_good_and_says_why(tmp_path: Path, relay: RelayServer) -> None:
+    async with _with_token(tmp_path, relay, "no token at all") as phone:
+        await until(lambda: phone.status.link is LinkState.REFUSED)
+        assert "no token at all" not in phone.status.reason
+
+
+async def test_a_device_that_may_only_read_cannot_write(tmp_path: Path, relay: RelayServer) -> None:
+    async with _with_token(tmp_path, relay, _token()) as phone:
+        await (await phone.task(KEY, create=True)).slots.confirm("x", 1)
+        await phone.synced(timeout_s=5)
+        reader = _token(Role.READ, device="reader")
+        async with _with_token(tmp_path, relay, reader, "reader") as other:
+            task = await other.task(KEY)
+            assert task.slots["x"].value == 1
+            with pytest.raises(ReadOnly):
+                await task.slots.confirm("x", 2)
