@@ -286,8 +286,10 @@ def check_offer(task: TaskReplica, image: TaskImage) -> None:
     if offer is None or kept is None or kept.covers_seq > offer.covers_seq or kept.ranks:
         return
     writers = table_at(kept, offer.covers_seq)
+    if writers is None:
+        return
     scratch = numbered_document(task, kept.document, kept.entries, offer.covers_seq)
-    if writers is not None and scratch.digest(name, writers) == offer.digest:
+    if scratch.digest(name, writers) == offer.digest:
         task.core.send(SnapshotConfirmed(kept.stream, kept.epoch, offer.sha256, offer.digest))
 
 

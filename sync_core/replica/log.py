@@ -78,10 +78,10 @@ def _consume(
             task.outbox.drop([key])
             waiting, task.document = None, None
     elif waiting is None or not _is_proven(task, stream, place, item):
-        # The relay left out a payload that is not here, or is another one: ask for all that the writer wrote.
+        # The relay left out a payload that is not here, or is another one: ask for all that the writer wrote. What else
+        # is on its way belongs behind that, so nothing is taken before the heads of the new Hello.
         stream.distrusted.add(item.writer)
-        stream.drop_held()
-        task.hello_again = True
+        task.start_over()
         return False
     else:
         entry = msgspec.structs.replace(waiting, relay_seq=place)

@@ -88,7 +88,7 @@ def _truncate(core: Core, stream: StreamImage, upto: int) -> None:
     replayed = _replay(stream, upto)
     if replayed is None:
         # A recovered snapshot raised the table; only the log itself can repeat that.
-        upto = 0 if stream.document_damaged else stream.covers_seq
+        upto = stream.covers_seq
         replayed = _base(stream)
     writers, chain = replayed
     core.write(TruncateStream(stream.stream, upto, chain, tuple(sorted(writers.values(), key=lambda row: row.writer))))
@@ -101,7 +101,7 @@ def table_at(stream: StreamImage, upto: int) -> dict[int, WriterRow] | None:
 
 
 def _base(stream: StreamImage) -> tuple[dict[int, WriterRow], bytes]:
-    if stream.document_damaged:
+    if not stream.covers_seq:
         return {}, CHAIN_START
     return {row.writer: row for row in stream.snapshot_writers}, stream.snapshot_chain
 
@@ -109,7 +109,7 @@ def _base(stream: StreamImage) -> tuple[dict[int, WriterRow], bytes]:
 def _replay(stream: StreamImage, upto: int) -> tuple[dict[int, WriterRow], bytes] | None:
     """Return table and chain at a place, from the compacted row and the entries above it."""
     writers, chain = _base(stream)
-    base = 0 if stream.document_damaged else stream.covers_seq
+    base = stream.covers_seq
     log = [(entry, False) for entry in stream.entries if _within(entry, base, upto)]
     log += [(aside.entry, True) for aside in stream.quarantined if _within(aside.entry, base, upto)]
     if any(entry.kind is EntryKind.SNAPSHOT for entry, _ in log) or not _is_in_log(stream):
@@ -245,6 +245,8 @@ def compact(task: TaskReplica, image: TaskImage) -> bool:
     if after.digest(name, writers) != before.digest(name, writers):
         raise StoreDamaged(f"Compacting {task.key} would change its content; nothing was deleted.")
     task.core.write(CompactStream(stream.stream, stream.cursor, merged, stream.writers, stream.chain))
+    replica = task.stream(name)
+    replica.compacted, replica.covers_seq, replica.snapshot_writers = True, stream.cursor, stream.writers
     return True
 
 

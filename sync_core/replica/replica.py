@@ -276,8 +276,11 @@ class Replica:
             if (missing := task.transfers.on_missing(frame)) is not None:
                 frames.on_lost(task, missing)
                 self._try_install(task)
-        elif task.known is not None and self._table.ready(task, event):
-            # Before the heads of this session's Hello, only leftovers of an earlier one can come.
+        elif task.known is None or (isinstance(frame, DigestAt) and task.document is None):
+            # Before the heads of this session's Hello only leftovers of an earlier one come; and nobody reads a task
+            # only to compare it.
+            return
+        elif self._table.ready(task, event):
             self._on_document_frame(task, frame)
 
     def _on_heads(self, task: TaskReplica, frame: Heads) -> None:

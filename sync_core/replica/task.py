@@ -237,6 +237,12 @@ class TaskReplica:
         if stream.place(place, item):
             self.arrived.append((stream.name, place))
 
+    def start_over(self) -> None:
+        """Say Hello again, and take nothing before it is answered."""
+        self.known = None
+        self.hello_again = True
+        self.drop_arrived()
+
     def drop_arrived(self) -> None:
         """Forget what arrived in a session that is over: the next one begins at the cursors."""
         self.arrived.clear()
