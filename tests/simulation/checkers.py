@@ -277,6 +277,8 @@ class Checks:
         for write in writes:
             if isinstance(write, AppendStored):
                 for stored in write.entries:
+                    if peek.is_recovered(stored):
+                        continue  # Brought back stream by stream, each in its old order (rule J).
                     stream = stream_id(write.task, stored.name)
                     self._check_sent_order(write.task, stream, stored.writer, stored.writer_seq)
 
@@ -285,8 +287,6 @@ class Checks:
         row = None if sender is None else peek.row_of(sender.disk, stream, writer, writer_seq)
         if sender is None or row is None or not row[1] or row[0].relay_seq is not None or row[3] is not None:
             return
-        if row[0].kind is EntryKind.SNAPSHOT:
-            return  # What is held in merged form only is brought back first (rule J).
         mailbox = self.world.relay.mailbox
         for name, other, seq in peek.waiting_of(sender.disk, task):
             earlier = peek.row_of(sender.disk, name, other, seq)

@@ -46,6 +46,7 @@ class Device(Driver[DeviceEvent, fx.Effect]):
         self.slow_reader = False
         self.wants_link = True
         self._answers: dict[int, tuple[Callable[[object], None], Callable[[SegueError], None]]] = {}
+        self._announced: dict[str, TaskView] = {}
         self._tick_ms = self.rng.choice((200, 400, 700))
 
     # --- life ---------------------------------------------------------------------------------------------------------
@@ -203,7 +204,7 @@ class Device(Driver[DeviceEvent, fx.Effect]):
 
     def _carry_out(self, effects: Sequence[fx.Effect]) -> None:
         frames: list[ClientFrame] = []
-        announced: dict[str, TaskView] = {}
+        self._announced = {}
         for effect in effects:
             match effect:
                 case fx.SendFrame():
@@ -211,7 +212,7 @@ class Device(Driver[DeviceEvent, fx.Effect]):
                     frames.append(effect.frame)
                 case fx.Announce():
                     self.world.checks.announced(self, effect)
-                    announced[effect.view.task] = effect.view
+                    self._announced[effect.view.task] = effect.view
                     self.views[effect.view.task] = effect.view
                 case fx.Reply():
                     self.world.checks.synced_replied(self, effect.ref)
@@ -230,7 +231,9 @@ class Device(Driver[DeviceEvent, fx.Effect]):
                     self._drop_link()
                     self._connect_later()
         self._send(frames)
-        self.world.checks.views_shown(self, announced)
+
+    def _carried_out(self) -> None:
+        self.world.checks.views_shown(self, self._announced)
 
     def _send(self, frames: list[ClientFrame]) -> None:
         if self._out is None or not frames:

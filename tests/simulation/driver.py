@@ -91,6 +91,9 @@ class Driver(Generic[EventT, EffectT]):
     def _carry_out(self, effects: Sequence[EffectT]) -> None:
         raise NotImplementedError
 
+    def _carried_out(self) -> None:
+        """All effects of a batch were carried out."""
+
     def _crash(self) -> None:
         """Lose everything that is not synced, and come back later."""
         raise NotImplementedError
@@ -200,6 +203,7 @@ class Driver(Generic[EventT, EffectT]):
             self._crash()
             return
         self._carry_out(batch)
+        self._carried_out()
         if self._loads:
             self._finish(self._take(self._load(self._loads.popleft())))
         elif self._inbox:

@@ -15,6 +15,7 @@ __all__ = [
     "cursor_of",
     "entries_of",
     "head_of",
+    "is_recovered",
     "mailbox_entries",
     "mailbox_log",
     "mailbox_payloads",
@@ -119,6 +120,11 @@ def mailbox_place(mailbox: MailboxModel, subject: str, stream: str, writer: int,
 def mailbox_entries(mailbox: MailboxModel, subject: str, task: str) -> list[Entry]:
     """Return a task's entries in stored order."""
     return [_decoder.decode(stored.wire) for stored in mailbox_log(mailbox, subject, task)]
+
+
+def is_recovered(stored: StoredEntry) -> bool:
+    """Return whether some device brought the entry back from an earlier log."""
+    return _decoder.decode(stored.wire).vouched_by is not None
 
 
 def mailbox_payloads(mailbox: MailboxModel, subject: str, task: str) -> tuple[list[bytes], list[Entry]]:
