@@ -64,6 +64,7 @@ class Endpoint:
         self._tools = tools
         self._status = replica.status
         self._has_relay = has_relay
+        self._refused: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._opened: dict[str, OpenedTask] = {}
         self._handles: dict[Handle, Task] = {}
         self._calls = CallPath(capabilities, self._crash)
@@ -226,15 +227,19 @@ class Endpoint:
         """
         if not self._has_relay:
             raise SyncTimeout("This endpoint has no relay, so nothing can be synced.", hint="Open it with relay=….")
-        refusal = _refusal(self._status)
-        if refusal is not None:
-            raise refusal
+        syncing = asyncio.ensure_future(self._runner.tell(AwaitSynced(self._runner.ref())))
         try:
-            await asyncio.wait_for(self._runner.tell(AwaitSynced(self._runner.ref())), timeout_s)
-        except TimeoutError:
+            await asyncio.wait({syncing, self._refused}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+            if syncing.done():
+                return syncing.result()
+            refusal = _refusal(self._status)
+            if refusal is not None:
+                raise refusal
             status = self._status
             why = f"; the link is {status.link.value}" + (f" ({status.reason})" if status.reason else "")
-            raise SyncTimeout(f"Not everything was synced within {timeout_s} s{why}.") from None
+            raise SyncTimeout(f"Not everything was synced within {timeout_s} s{why}.")
+        finally:
+            syncing.cancel()
 
     # --- what the runner tells ----------------------------------------------------------------------------------------
 
@@ -251,6 +256,8 @@ class Endpoint:
         self._status = status
         refusal = _refusal(status)
         if refusal is not None:
+            if not self._refused.done():
+                self._refused.set_result(None)
             for opened in self._opened.values():
                 opened.refuse(refusal)
 

@@ -5,6 +5,7 @@ returns. Access and business version were fixed when the handle was opened.
 """
 
 from collections.abc import Awaitable, Callable
+from functools import cached_property
 from types import TracebackType
 from typing import Literal, ParamSpec, TypeVar
 
@@ -46,6 +47,7 @@ class Task:
         release: Callable[[Handle], Awaitable[None]],
     ) -> None:
         self._handle = handle
+        self._device = device
         self._call_path = calls
         self._release = release
         self._tools = tools
@@ -54,8 +56,16 @@ class Task:
         self.notes = Notes(handle)
         self.history = History(handle)
         self.calls = RecordedCalls(handle)
-        self._model_tools = model_tools(self.slots, self.notes)
-        self._turns = Turns(handle, device, self.history, calls, tools | self._model_tools)
+
+    # Most handles are never given to a model, and what describes these tools to one is most of a small handle (45 KB).
+
+    @cached_property
+    def _model_tools(self) -> dict[str, Tool[..., object]]:
+        return model_tools(self.slots, self.notes)
+
+    @cached_property
+    def _turns(self) -> Turns:
+        return Turns(self._handle, self._device, self.history, self._call_path, self._tools | self._model_tools)
 
     # --- what it is ---------------------------------------------------------------------------------------------------
 

@@ -1,12 +1,17 @@
 """The conversation at a handle."""
 
 import asyncio
+import sqlite3
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 
 from sync_core.endpoint.endpoint import Endpoint
 from sync_core.endpoint.task import Task
-from sync_core.errors import ValueRefused
+from sync_core.endpoint.tools import tool
+from sync_core.entry import Effect
+from sync_core.errors import ResultUnavailable, ValueRefused
 from tests.sync_core.endpoint.conftest import KEY
 
 
@@ -64,3 +69,29 @@ async def test_chat_text_is_no_state(task: Task) -> None:
     assert [slot.name for slot in task.slots.missing()] == ["cost_center"]
     assert "CC-1042" not in task.brief().text
     assert KEY in task.brief().text
+
+
+async def test_without_history_and_blobs_the_slots_are_told_alike(tmp_path: Path) -> None:
+    @tool(effect=Effect.READ)
+    def pages() -> str:
+        return "x" * 10_000
+
+    phone = await Endpoint.open(tmp_path / "phone.db", subject="acme", device="phone")
+    task = await phone.task(KEY, create=True)
+    await task.slots.declare("cost_center", ask="Which?", required=True)
+    await task.slots.propose("amount", 249)
+    await task.history.append({"role": "user", "content": "y" * 100_000}, {"role": "user", "content": "The CC is 7."})
+    await task.call("pages", pages)
+    before = task.brief(view="confirm")
+    while await task.history.pop() is not None:
+        continue
+    await phone.aclose()
+    with closing(sqlite3.connect(tmp_path / "phone.db")) as file, file:
+        assert file.execute("DELETE FROM blob_bytes").rowcount == 2
+        file.execute("DELETE FROM blobs")
+    async with Endpoint.open(tmp_path / "phone.db", subject="acme", device="phone") as phone:
+        task = await phone.task(KEY)
+        assert task.brief(view="confirm") == before
+        assert [slot.name for slot in task.slots.missing()] == ["cost_center"]
+        with pytest.raises(ResultUnavailable):
+            await task.call("pages", pages)

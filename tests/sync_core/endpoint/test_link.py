@@ -128,22 +128,25 @@ async def test_a_final_refusal_ends_the_attempts_and_every_watch(tmp_path: Path)
         with pytest.raises(Refused, match="revoked"):
             await anext(task.changes())
         with pytest.raises(Refused):
-            await phone.synced(timeout_s=1)
+            await phone.synced()
         await task.slots.confirm("x", 1)
         assert transport.attempts == 1
 
 
-async def test_a_watch_that_was_open_is_told_of_the_refusal(tmp_path: Path) -> None:
+async def test_whoever_watched_or_waited_is_told_of_the_refusal(tmp_path: Path) -> None:
     transport = MemoryTransport()
     transport.down = True
     async with _open(tmp_path, transport) as phone:
         task = await phone.task(KEY, create=True)
         watching = asyncio.ensure_future(anext(task.changes()))
+        syncing = asyncio.ensure_future(phone.synced())
         transport.down = False
         connection, _ = await _login(transport)
         await connection.send(encode([RefusedFrame("credentials", "The token was revoked.", "", final=True)]))
         with pytest.raises(Refused):
             await asyncio.wait_for(watching, 5)
+        with pytest.raises(Refused):
+            await asyncio.wait_for(syncing, 5)
 
 
 async def test_a_refusal_that_is_not_final_is_tried_again(tmp_path: Path) -> None:

@@ -141,6 +141,16 @@ async def test_the_same_slot_changed_apart_shows_both_values_and_chooses_none(en
     await assert_converged(ends.phone, ends.desktop, KEY)
 
 
+async def test_two_hundred_conflicts_are_all_shown_alike_on_both_ends(ends: TwoEndpoints) -> None:
+    here, there = await both(ends)
+    async with ends.apart():
+        names = [f"slot_{number}" for number in range(200)]
+        await asyncio.gather(*(here.slots.confirm(name, "CC-1042") for name in names))
+        await asyncio.gather(*(there.slots.confirm(name, "CC-2000") for name in names))
+    assert [slot.name for slot in here.slots.conflicted()] == sorted(names)
+    assert dict(here.slots.items()) == dict(there.slots.items())
+
+
 async def test_different_slots_merge_without_a_question(ends: TwoEndpoints) -> None:
     here, there = await both(ends)
     async with ends.apart():
@@ -239,15 +249,14 @@ async def test_a_large_result_is_fetched_by_the_other_device(ends: TwoEndpoints)
 
 async def test_nothing_runs_on_merge_restart_or_replay(ends: TwoEndpoints) -> None:
     here, there = await both(ends)
-    for number in range(50):
-        await here.call(f"step-{number}", read_invoice, f"{number}.pdf")
-    ran = len(RUNS)
+    await asyncio.gather(*(here.call(f"step-{number}", check_policy, number) for number in range(1000)))
+    assert len(RUNS) == 1000
     await ends.synced()
     await ends.desktop.aclose()
     there = await (await ends.reopen_desktop()).task(KEY)
     await ends.synced()
-    assert sum(call.state is CallState.DONE for call in there.calls.values()) == 50
-    assert len(RUNS) == ran
+    assert sum(call.state is CallState.DONE for call in there.calls.values()) == 1000
+    assert len(RUNS) == 1000
 
 
 async def test_a_planned_step_is_found_and_run_by_a_capable_device_that_never_opened_the_task(tmp_path: Path) -> None:
