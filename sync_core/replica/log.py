@@ -12,6 +12,7 @@ from sync_core.document.document import DocumentBroken, Touched
 from sync_core.entry import Entry, EntryKind, WriterRow, chain_next, entry_hash
 from sync_core.errors import EntryRefused
 from sync_core.guard import Standing, check_entry, standing
+from sync_core.ids import new_writer
 from sync_core.replica.changes import EntryQuarantined
 from sync_core.replica.effects import LoadBlob
 from sync_core.replica.outbox import key_of
@@ -144,6 +145,10 @@ def _merge(task: TaskReplica, stream: StreamReplica, entry: Entry, waiting: bool
     stream.writers[row.writer] = row
     task.core.write(SetWriter(stream.id, row))
     _number(task, entry, waiting)
+    if entry.writer == task.writer and not waiting:
+        # Somebody else writes under the id of this opening: it goes on under a fresh one.
+        task.writer = new_writer(task.core.entropy)
+        task.document = None
     if entry.kind is EntryKind.SNAPSHOT:
         _cover(task, stream, entry.relay_seq or 0)
 
