@@ -5,36 +5,23 @@ import os
 import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
+from threading import Thread
 from typing import Any, TypeVar, cast
 
 import aiosqlite
 
 from sync_core.context.apply import commit_writes
 from sync_core.context.blobs import load_base, load_blob
+from sync_core.context.connection import connect
 from sync_core.context.faults import store_errors
-from sync_core.context.migrations import identify, migrate
 from sync_core.context.ownership import Ownership
 from sync_core.context.reads import followed_tasks, known_tasks, load_task, store_stats
 from sync_core.errors import Closed
 from sync_core.ids import check_name
 from sync_core.replica.writes import CompactStream, DropTask, FollowedTask, StoreStats, TaskImage, Write
 
-__all__ = ["PRAGMAS", "SqliteStore"]
-
-PRAGMAS = (
-    "PRAGMA journal_mode = WAL",
-    "PRAGMA synchronous = FULL",
-    "PRAGMA fullfsync = ON",
-    "PRAGMA checkpoint_fullfsync = ON",
-    "PRAGMA temp_store = MEMORY",
-    "PRAGMA trusted_schema = OFF",
-)
-"""Set at every open. `fullfsync` matters on macOS only, where a plain fsync does not reach the disk."""
-
-_LOG_BYTES_MAX = 8 * 1024 * 1024
-_BUSY_TIMEOUT_S = 0.5
+__all__ = ["SqliteStore"]
 
 T = TypeVar("T")
 
@@ -46,7 +33,14 @@ class _Connection(aiosqlite.Connection):
     cancelled caller would leave it open half-way. As one function it is committed whole or not at all.
     """
 
-    async def run(self, function: Callable[[sqlite3.Connection], T]) -> T:
+    def __init__(self, opened: sqlite3.Connection) -> None:
+        super().__init__(lambda: opened, iter_chunk_size=64)
+        # A program that ends without closing must not hang on this thread; what is committed is safe without it.
+        # (Up to aiosqlite 0.21 the connection is the thread, later it has one.)
+        thread = cast(Thread, getattr(self, "_thread", self))
+        thread.daemon = True
+
+    async def call(self, function: Callable[[sqlite3.Connection], T]) -> T:
         """Return what the function returns; it runs to its end even if the caller is cancelled."""
         execute = cast(Callable[..., Any], self._execute)
         return cast(T, await execute(function, self._conn))
@@ -82,7 +76,7 @@ class SqliteStore:
         """
         check_name(subject, "subject")
         owner, opened = await asyncio.to_thread(_claim, path, subject, store_bytes_max)
-        connection = _Connection(lambda: opened, iter_chunk_size=64)
+        connection = _Connection(opened)
         try:
             await connection
         except BaseException:
@@ -141,7 +135,7 @@ class SqliteStore:
             with store_errors():
                 return function(connection)
 
-        return await self._connection.run(guarded)
+        return await self._connection.call(guarded)
 
 
 def _claim(
@@ -150,38 +144,10 @@ def _claim(
     owner = Ownership.claim(path)
     try:
         with store_errors():
-            return owner, _connect(owner.path, subject, store_bytes_max)
+            return owner, connect(owner.path, subject, store_bytes_max)
     except BaseException:
         owner.release()
         raise
-
-
-def _connect(path: Path, subject: str, store_bytes_max: int | None) -> sqlite3.Connection:
-    # Made on one thread, then used on aiosqlite's alone.
-    connection = sqlite3.connect(path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
-    try:
-        # Damaged text must reach the checksum instead of failing the whole query.
-        connection.text_factory = partial(str, encoding="utf-8", errors="replace")
-        if identify(connection, subject):
-            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
-        for pragma in PRAGMAS:
-            connection.execute(pragma)
-        _bound(connection, store_bytes_max)
-        migrate(connection, subject)
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
-def _bound(connection: sqlite3.Connection, store_bytes_max: int | None) -> None:
-    """Bound the log, and with `store_bytes_max` the database, so that both together stay below it."""
-    page_bytes = connection.execute("PRAGMA page_size").fetchone()[0]
-    log_bytes = _LOG_BYTES_MAX if store_bytes_max is None else min(_LOG_BYTES_MAX, store_bytes_max // 4)
-    connection.execute(f"PRAGMA wal_autocheckpoint = {max(1, log_bytes // (2 * page_bytes))}")
-    connection.execute(f"PRAGMA journal_size_limit = {log_bytes}")
-    if store_bytes_max is not None:
-        connection.execute(f"PRAGMA max_page_count = {max(1, (store_bytes_max - log_bytes) // page_bytes)}")
 
 
 def _commit(connection: sqlite3.Connection, writes: Sequence[Write], compress: bool) -> None:

@@ -147,6 +147,8 @@ def drop_task(connection: SqlConnection, write: DropTask) -> None:
 
 
 def _give_room_back(connection: SqlConnection) -> None:
-    # Each step of this statement frees one page, so it has to be read to its end.
-    for _ in connection.execute("PRAGMA incremental_vacuum"):
-        pass
+    ((free_pages,),) = connection.execute("PRAGMA freelist_count")
+    assert isinstance(free_pages, int)
+    # Each step of this statement frees one page, and sqlite3 takes no second step where there are no columns.
+    for _ in range(free_pages):
+        connection.execute("PRAGMA incremental_vacuum(1)")

@@ -12,9 +12,10 @@ import apsw
 import pytest
 
 from sync_core.context.apply import commit_writes
+from sync_core.context.connection import PRAGMAS
 from sync_core.context.migrations import migrate
 from sync_core.context.reads import load_task
-from sync_core.context.sqlite_store import PRAGMAS, SqliteStore
+from sync_core.context.sqlite_store import SqliteStore
 from sync_core.errors import StoreFull
 from sync_core.replica.writes import CompactStream, DropTask, PutBlob, PutEntry, TaskImage, Write
 from tests.contracts.store_suite import CHAIN, MINE, STATE, TASK, make_entry, sha

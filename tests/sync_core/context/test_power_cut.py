@@ -13,9 +13,9 @@ from random import Random
 from typing import NamedTuple
 
 from sync_core.context.apply import commit_writes
+from sync_core.context.connection import PRAGMAS
 from sync_core.context.migrations import migrate
 from sync_core.context.reads import load_task
-from sync_core.context.sqlite_store import PRAGMAS
 from sync_core.replica.writes import TaskImage
 from tests.contracts.store_workload import TASKS, random_commit
 from tests.simulation.disk import DiskModel
