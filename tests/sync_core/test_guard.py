@@ -189,6 +189,7 @@ def test_a_hand_over_is_text() -> None:
     stream = STREAM.replace("state", "handover")
     good = Entry(stream, STRANGER, 1, EntryKind.HANDOVER, "schöne Grüße".encode(), "phone")
     assert check_entry(good, {})[0].next_seq == 2
+    assert check_entry(msgspec.structs.replace(good, payload=bytes(PAYLOAD_BYTES_MAX)), {})[0].next_seq == 2
     with pytest.raises(EntryRefused):
         check_entry(msgspec.structs.replace(good, payload=b"\xff"), {})
 
@@ -243,6 +244,16 @@ def test_a_snapshot_whose_document_breaks_rule_d_is_refused(document: bytes) -> 
     assert check_snapshot(snapshot(DOCUMENT, WRITERS), WRITERS) == ()
     with pytest.raises(EntryRefused):
         check_snapshot(snapshot(document, WRITERS), WRITERS)
+
+
+def test_a_snapshot_may_start_where_a_writer_is_but_not_behind_a_hole() -> None:
+    tail = update(VICTIM_PART, section(ME, 5, note("b" * 5)))
+    assert check_snapshot(snapshot(tail, WRITERS), {ME: WriterRow(ME, "phone", 5, 2)}) == tuple(
+        WRITERS[writer] for writer in sorted(WRITERS)
+    )
+    for known in ({}, {ME: WriterRow(ME, "phone", 4, 2)}):
+        with pytest.raises(EntryRefused, match="hole"):
+            check_snapshot(snapshot(tail, WRITERS), known)
 
 
 RECORD = Entry(STREAM, ME, 2, EntryKind.CALL, encode_record(CALL), "phone", relay_seq=7)
