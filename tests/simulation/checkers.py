@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from server_relay.records import AppendStored, MailboxWrite
+from server_relay.records import AppendStored, MailboxWrite, StartStream
 from sync_core.document.calls import CallBegun, CallRecorded
 from sync_core.document.view import TaskView
 from sync_core.entry import CallIntent, CallOutcome, Entry, EntryKind, decode_record, decode_snapshot
@@ -47,6 +47,7 @@ class Checks:
         self._keys: dict[Step, str] = {}
         self._barriers: dict[int, tuple[list[Key], dict[str, tuple[bytes, int]], int]] = {}
         self._jumped: set[str] = set()
+        self._logs: set[tuple[str, str]] = set()
         self._destroyed = 0
 
     # --- commands -----------------------------------------------------------------------------------------------------
@@ -271,7 +272,13 @@ class Checks:
     # --- the relay ----------------------------------------------------------------------------------------------------
 
     def relay_committed(self, writes: Sequence[MailboxWrite]) -> None:
-        """A task's entries reach the relay in the order of local commits, across writers and streams."""
+        """Entries come in the order of local commits, across writers and streams; a log is new only if one was lost."""
+        for write in writes:
+            if isinstance(write, StartStream):
+                known = (write.task, write.name) in self._logs
+                if known and not self._destroyed and not self.world.faults.plan.hostile:
+                    raise Violation(f"{write.task}:{write.name} got a new epoch, though no log was lost")
+                self._logs.add((write.task, write.name))
         if not self.world.faults.plan.weather.in_order:
             return
         for write in writes:

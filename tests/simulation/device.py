@@ -11,6 +11,7 @@ from sync_core.replica import effects as fx
 from sync_core.replica.commands import Cancel, Command
 from sync_core.replica.core import ReplicaSettings
 from sync_core.replica.replica import Replica
+from sync_core.replica.writes import DropTask
 from sync_core.wire import ClientFrame, decode_relay, encode
 from tests.simulation.clock import DeviceClock
 from tests.simulation.disk import DiskModel
@@ -191,7 +192,16 @@ class Device(Driver[DeviceEvent, fx.Effect]):
             self.world.checks.device_commits(self, writes)
             self.disk.commit(writes)
             self.world.checks.device_committed(self, writes)
+            for write in writes:
+                if isinstance(write, DropTask):
+                    self._forget(write.task)
         return bool(writes)
+
+    def _forget(self, task: str) -> None:
+        """Whoever had a handle of an evicted task has none any more."""
+        self.views.pop(task, None)
+        for user in self.users:
+            user.open.pop(task, None)
 
     def _commit_failed(self, effects: Sequence[fx.Effect], error: SegueError) -> DeviceEvent:
         return fx.CommitFailed(tuple(effects), error)
