@@ -121,6 +121,8 @@ class Following:
             self._pending[key] = task
             task.hello_at_ms = self._core.now_ms
             task.hello_number += 1
+            for stream in task.streams.values():
+                stream.hello_cursor = stream.cursor
             for page in hello_pages(task):
                 self._core.send(page)
 

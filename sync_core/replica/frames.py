@@ -93,6 +93,9 @@ def _on_head(task: TaskReplica, stream: StreamReplica, told: StreamHead) -> bool
     stream.offer = ref if ref is not None and not ref.usable else None
     if stream.snapshot is not None and stream.cursor + 1 < told.tail_from:
         task.transfers.fetch(stream.snapshot.sha256).snapshot = True
+    elif stream.snapshot is not None and stream.hello_cursor + 1 < told.tail_from:
+        # The relay waits for the place of a snapshot that this device has passed meanwhile.
+        task.hello_again = True
     elif stream.offer is not None and stream.offer.covers_seq <= stream.cursor:
         _check_offer(task, stream)
     return False

@@ -21,7 +21,7 @@ from sync_core.replica.opening import settle_openings
 from sync_core.replica.session import SessionEvent
 from sync_core.replica.table import TaskTable
 from sync_core.replica.task import TaskReplica
-from sync_core.replica.writes import FollowedTask, TaskImage
+from sync_core.replica.writes import DropTask, FollowedTask, TaskImage
 from sync_core.wire import (
     WIRE_VERSION,
     BlobMissing,
@@ -182,6 +182,9 @@ class Replica:
                 opened = self._table.get(effect.value.task)
                 if opened is not None and opened.handles:
                     opened.handles -= 1
+            if isinstance(effect, e.Written) and isinstance(effect.write, DropTask):
+                # It was not forgotten after all.
+                self._table.get_or_add(effect.write.task).loading = True
         for task in list(self._table.tasks.values()):
             if task.document is not None or task.loading:
                 task.forget_unwritten()

@@ -47,6 +47,7 @@ class StreamReplica:
         "expected_digest",
         "head",
         "held",
+        "hello_cursor",
         "id",
         "name",
         "next_seq",
@@ -73,6 +74,7 @@ class StreamReplica:
         self.held: dict[int, Entry | OwnPlace] = {}
         self.early: set[int] = set()
         self.proven_to = 0
+        self.hello_cursor = 0
         self.distrusted: set[int] = set()
         self.compacted = False
         self.covers_seq = 0
