@@ -28,7 +28,7 @@ from sync_core.context.streams import (
     start_epoch,
     truncate,
 )
-from sync_core.entry import Entry
+from sync_core.entry import Entry, WriterRow
 from sync_core.replica import writes as w
 
 __all__ = ["commit_writes"]
@@ -46,9 +46,11 @@ _FOLLOW = "INSERT OR IGNORE INTO followed (task) VALUES (?)"
 
 
 class _Batches:
-    """Rows collected for at most one open statement a table."""
+    """Rows collected for at most one open statement a table; of rows that replace each other, only the last."""
 
     def __init__(self, connection: SqlConnection) -> None:
+        self.positions: dict[str, Position] = {}
+        self.writers: dict[tuple[str, int], WriterRow] = {}
         self._connection = connection
         self._open: dict[str, tuple[str, list[SqlRow]]] = {}
 
@@ -67,6 +69,14 @@ class _Batches:
         for sql, rows in self._open.values():
             self._connection.executemany(sql, rows)
         self._open.clear()
+        if self.positions:
+            rows = [position_values(*item) for item in self.positions.items()]
+            self._connection.executemany(PUT_POSITION, rows)
+            self.positions.clear()
+        if self.writers:
+            rows = [writer_values(stream, row) for (stream, _), row in self.writers.items()]
+            self._connection.executemany(PUT_WRITER, rows)
+            self.writers.clear()
 
 
 def commit_writes(connection: SqlConnection, writes: Sequence[w.Write], compress: bool) -> None:
@@ -101,10 +111,9 @@ def _collect(batches: _Batches, write: w.Write) -> bool:
         case w.NumberEntries():
             batches.add("entries", _NUMBER, _number_row(write))
         case w.SetWriter(stream=stream, row=row):
-            batches.add("writers", PUT_WRITER, writer_values(stream, row))
+            batches.writers[stream, row.writer] = row
         case w.SetPosition():
-            position = Position(write.epoch, write.cursor, write.chain)
-            batches.add("positions", PUT_POSITION, position_values(write.stream, position))
+            batches.positions[write.stream] = Position(write.epoch, write.cursor, write.chain)
         case w.SetBlobState():
             batches.add("blobs", SET_BLOB_STATE, (int(write.upload), write.task, write.sha256))
         case w.FollowTask(task=task):
