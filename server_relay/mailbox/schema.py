@@ -6,9 +6,8 @@ row id is its task's and its stored_no; a task's entries lie in stored order.
 
 import os
 import sqlite3
-import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from sync_core.errors import SegueError, StoreDamaged, StoreFull, StoreInUse, StoreUnusable
@@ -98,19 +97,19 @@ def connect(path: Path, store_bytes_max: int | None) -> sqlite3.Connection:
 
 
 def _make_private(path: Path) -> None:
-    """Make the file and its folder for this user alone; a symbolic link is refused, and so is a file of another mode
-    that this user cannot change."""
+    """Make the file and its folder for this user alone; a symbolic link is refused.
+
+    An existing file is never opened here: closing it again would free the locks that SQLite holds on it.
+    """
     if path.is_symlink():
         raise StoreUnusable("The relay's store is a symbolic link.", hint="Name the file itself.")
     try:
         path.absolute().parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0), 0o600)
-        try:
-            if not stat.S_ISREG(os.fstat(file).st_mode):
-                raise StoreUnusable("The relay's store is not a regular file.")
-            os.chmod(path, 0o600)
-        finally:
-            os.close(file)
+        with suppress(FileExistsError):
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        if not path.is_file():
+            raise StoreUnusable("The relay's store is not a regular file.")
+        os.chmod(path, 0o600)
     except OSError as error:
         raise StoreUnusable(f"The relay's store cannot be opened: {os.strerror(error.errno or 0)}.") from None
 

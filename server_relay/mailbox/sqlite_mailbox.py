@@ -1,12 +1,16 @@
-"""`SqliteMailbox`: what a relay keeps, in one SQLite file, through one connection on one thread (rule G)."""
+"""`SqliteMailbox`: what a relay keeps, in one SQLite file, through one connection on one thread (rule G).
 
+A commit, or a turn's reads, are one function on that thread: one hand-over for all their statements, and a cancelled
+caller leaves no transaction open half-way.
+"""
+
+import asyncio
 import os
 import sqlite3
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar, cast
-
-import aiosqlite
+from typing import TypeVar
 
 from server_relay.effects import RelayAnswer, RelayRead
 from server_relay.mailbox.reading import answer, mailbox_stats
@@ -20,20 +24,12 @@ __all__ = ["SqliteMailbox"]
 T = TypeVar("T")
 
 
-class _Connection(aiosqlite.Connection):
-    """aiosqlite's connection with one more call: a whole function on its thread, one hand-over instead of many."""
-
-    async def run(self, function: Callable[[sqlite3.Connection], T]) -> T:
-        """Return what the function returns; it runs to its end even if the caller is cancelled."""
-        execute = cast(Callable[..., Any], self._execute)
-        return cast(T, await execute(function, self._conn))
-
-
 class SqliteMailbox:
     """A relay's file; see `mailbox.Mailbox` for its methods."""
 
-    def __init__(self, connection: _Connection, path: Path) -> None:
+    def __init__(self, connection: sqlite3.Connection, thread: ThreadPoolExecutor, path: Path) -> None:
         self._connection = connection
+        self._thread = thread
         self._path = path
         self._ids = TaskIds()
         self._closed = False
@@ -46,44 +42,49 @@ class SqliteMailbox:
         `StoreDamaged` if it cannot be read, `StoreFull` if it cannot be made.
         """
         where = Path(path)
-
-        def opened() -> sqlite3.Connection:
-            with mailbox_errors():
-                return connect(where, store_bytes_max)
-
-        connection = _Connection(opened, iter_chunk_size=64)
-        await connection
-        return cls(connection, where)
+        thread = ThreadPoolExecutor(1, "mailbox")
+        try:
+            connection = await _on(thread, lambda: connect(where, store_bytes_max))
+        except BaseException:
+            thread.shutdown(wait=False)
+            raise
+        return cls(connection, thread, where)
 
     async def commit(self, writes: Sequence[MailboxWrite]) -> None:
         """Carry out all writes in one transaction, fsynced when it returns; or raise and keep none."""
         if writes:
-            await self._run(lambda connection: commit(connection, self._ids, writes))
+            await self._run(lambda: commit(self._connection, self._ids, writes))
 
     async def read(self, reads: Sequence[RelayRead]) -> list[RelayAnswer]:
         """Return the answer to each read, in order."""
-        return await self._run(lambda connection: [answer(connection, self._ids, read) for read in reads])
+        return await self._run(lambda: [answer(self._connection, self._ids, read) for read in reads])
 
     async def stats(self) -> MailboxStats:
         """Return the mailbox's sizes; bytes are those of database and log."""
-        return await self._run(lambda connection: mailbox_stats(connection, self._bytes_on_disk()))
+        return await self._run(lambda: mailbox_stats(self._connection, self._bytes_on_disk()))
 
     async def close(self) -> None:
         """Close the file and free its lock; idempotent."""
         if not self._closed:
             self._closed = True
-            await self._connection.close()
+            await _on(self._thread, self._connection.close)
+            self._thread.shutdown(wait=False)
 
-    async def _run(self, function: Callable[[sqlite3.Connection], T]) -> T:
+    async def _run(self, function: Callable[[], T]) -> T:
         if self._closed:
             raise Closed("The mailbox was closed.")
-
-        def guarded(connection: sqlite3.Connection) -> T:
-            with mailbox_errors():
-                return function(connection)
-
-        return await self._connection.run(guarded)
+        return await _on(self._thread, function)
 
     def _bytes_on_disk(self) -> int:
         log = self._path.with_name(f"{self._path.name}-wal")
         return sum(file.stat().st_size for file in (self._path, log) if file.exists())
+
+
+async def _on(thread: ThreadPoolExecutor, function: Callable[[], T]) -> T:
+    """Run a function on the thread to its end; what SQLite raises about the file becomes a `SegueError`."""
+
+    def guarded() -> T:
+        with mailbox_errors():
+            return function()
+
+    return await asyncio.get_running_loop().run_in_executor(thread, guarded)
