@@ -94,14 +94,21 @@ class Faults:
         self.active = True
         self.struck = 0
         self._rng = rng
+        self._planned: dict[str, CrashPoint] = {}
 
     def _strikes(self, chance: float) -> bool:
         struck = self.active and chance > 0 and self._rng.random() < chance
         self.struck += struck
         return struck
 
+    def crash_next(self, label: str, point: CrashPoint) -> None:
+        """Let the next batch of a process end in a crash at this point."""
+        self._planned[label] = point
+
     def crash_point(self, label: str) -> CrashPoint | None:
         """Return where in this batch the process dies, mostly nowhere."""
+        if label in self._planned:
+            return self._planned.pop(label)
         chance = self.plan.crash_relay if label == "relay" else self.plan.crash_device
         return self._rng.choice(list(CrashPoint)) if self._strikes(chance) else None
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from server_relay.records import StoredEntry
+from server_relay.records import StoredEntry, StreamImage
 from sync_core.entry import Entry, EntryKind
 from sync_core.ids import StreamName, split_stream
 from tests.simulation.disk import DiskModel
@@ -20,6 +20,7 @@ __all__ = [
     "mailbox_log",
     "mailbox_payloads",
     "mailbox_place",
+    "mailbox_stream",
     "payloads_of",
     "row_of",
     "streams_of",
@@ -115,6 +116,14 @@ def mailbox_place(mailbox: MailboxModel, subject: str, stream: str, writer: int,
             if cover.writer == writer and cover.first_seq <= writer_seq <= cover.last_seq:
                 return cover.relay_seq
     return place
+
+
+def mailbox_stream(mailbox: MailboxModel, subject: str, stream: str) -> StreamImage | None:
+    """Return what the relay keeps of a stream besides its entries."""
+    task, name = split_stream(stream)
+    kept = mailbox._current._tasks.get((subject, task))
+    held = None if kept is None else kept.streams.get(name)
+    return None if held is None else held.image
 
 
 def mailbox_entries(mailbox: MailboxModel, subject: str, task: str) -> list[Entry]:

@@ -128,6 +128,7 @@ class RelayHost(Driver[fx.RelayEvent, fx.RelayEffect]):
         writes = [effect.write for effect in effects if isinstance(effect, fx.Written)]
         if writes:
             self.world.faults.maybe_full(self.label, self.mailbox)
+            self.world.checks.relay_commits(writes)
             self.mailbox.commit(writes)
             self.world.checks.relay_committed(writes)
         return bool(writes)
