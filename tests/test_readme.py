@@ -1,0 +1,74 @@
+"""What the README shows works when pasted, and says what the code says."""
+
+import os
+import re
+import shlex
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.readme_states import diagram
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+
+
+def block(after: str, language: str) -> str:
+    """Return the first code block of a language after some text."""
+    at = README.index(after)
+    found = re.compile(rf"```{language}\n(.*?)```", re.DOTALL).search(README, at)
+    assert found is not None
+    return found[1]
+
+
+def run(code: list[str], folder: Path, **settings: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **settings}
+    return subprocess.run(code, cwd=folder, env=environment, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_the_agent_loop_runs_as_pasted_and_its_tool_runs_once(tmp_path: Path) -> None:
+    (tmp_path / "agent_loop.py").write_text(block("An agent that starts on one device", "python"))
+    done = run([sys.executable, "agent_loop.py"], tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("(the tool runs)") == 1
+    assert "recorded: read_invoice by phone" in done.stdout
+    assert "desktop: amount is 291.84" in done.stdout
+
+
+def test_the_test_of_a_users_own_tool_passes_as_pasted(tmp_path: Path) -> None:
+    (tmp_path / "test_mine.py").write_text(block("Test a tool of your own", "python"))
+    done = run([sys.executable, "-m", "pytest", "-q", "-o", "asyncio_mode=auto", "test_mine.py"], tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_commands_work_as_pasted_in_order(tmp_path: Path) -> None:
+    start, use = block("## The command line", "sh"), block("and in another", "sh")
+    python = shlex.quote(sys.executable)
+    segue = f"{python} -m clients.desktop"
+    home = str(tmp_path)
+    script = f"{start.strip()} >relay.log 2>&1 &\nrelay=$!\ntrap 'kill $relay' EXIT\n"
+    script += "for _ in $(seq 100); do grep -q 8700 relay.log && break; sleep 0.1; done\n" + use
+    script = script.replace(".venv/bin/segue", segue).replace("/tmp/segue-readme", home)
+    port = free_port()
+    done = run(["bash", "-euc", script.replace("8700", str(port))], tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "CC-1042" in done.stdout
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def test_the_state_diagram_is_the_table() -> None:
+    assert block("printed from its table", "mermaid").strip() == diagram()
+
+
+@pytest.mark.parametrize("link", re.findall(r"\]\(([^)#:]+)\)", README))
+def test_links_lead_somewhere(link: str) -> None:
+    assert (ROOT / link).exists()
