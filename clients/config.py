@@ -95,13 +95,17 @@ def read_settings(
 def private_folder(settings: Settings) -> None:
     """Make the store's folder, for its owner alone (mode 0700).
 
-    A folder of the user's own choice is taken as it is; Segue's own folder, if it is there and others may enter it,
-    raises `WrongUsage`.
+    A folder of the user's own choice is taken as it is. Raises `WrongUsage` if it cannot be made, or if it is Segue's
+    own and others may enter it.
     """
     folder = settings.store.parent
-    if not folder.exists():
-        folder.mkdir(mode=0o700, parents=True)
-    elif os.name == "posix" and folder == settings.own_folder and folder.stat().st_mode & 0o077:
+    try:
+        is_there = folder.exists()
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        open_to_others = os.name == "posix" and folder.stat().st_mode & 0o077
+    except OSError as error:
+        raise WrongUsage(f"The folder {folder} cannot be used: {os.strerror(error.errno or 0)}.") from None
+    if is_there and open_to_others and folder == settings.own_folder:
         raise WrongUsage("Segue's own folder is open to other users.", hint=f"chmod 700 {folder}")
 
 

@@ -4,7 +4,6 @@ Text from elsewhere may hold control sequences, so people are shown every charac
 """
 
 import sys
-from collections.abc import Iterable
 from enum import IntEnum
 
 import msgspec
@@ -29,6 +28,8 @@ JsonDocument = None | bool | int | float | str | msgspec.Raw | list["JsonDocumen
 
 _CELL_CHARS_MAX = 64
 _PIPE_COLUMNS = 200
+_WHOLE_COLUMNS = frozenset({"CANDIDATE", "READ", "SHA256"})
+"""What is copied from the screen must not be broken over lines."""
 
 
 class ExitStatus(IntEnum):
@@ -138,9 +139,11 @@ def _write_json(document: JsonDocument) -> None:
     sys.stdout.buffer.flush()
 
 
-def _cell(text: str) -> str:
+def _cell(column: str, text: str) -> str:
     line = " ".join(printable(text).split())
-    return line if len(line) <= _CELL_CHARS_MAX else line[: _CELL_CHARS_MAX - 1] + "…"
+    if column in _WHOLE_COLUMNS or len(line) <= _CELL_CHARS_MAX:
+        return line
+    return line[: _CELL_CHARS_MAX - 1] + "…"
 
 
 def _write_table(table: Table) -> None:
@@ -152,12 +155,8 @@ def _write_table(table: Table) -> None:
     console = Console(highlight=False, width=None if sys.stdout.isatty() else _PIPE_COLUMNS)
     grid = RichTable(box=None, pad_edge=False, title=table.title or None, title_justify="left", title_style="bold")
     for column in table.columns:
-        grid.add_column(column, overflow="fold")
-    for row in _cells(table.rows):
-        grid.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in row))
+        grid.add_column(column, overflow="fold", no_wrap=column in _WHOLE_COLUMNS)
+    for row in table.rows:
+        cells = map(_cell, table.columns, row)
+        grid.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in cells))
     console.print(grid)
-
-
-def _cells(rows: Iterable[tuple[str, ...]]) -> Iterable[tuple[str, ...]]:
-    for row in rows:
-        yield tuple(_cell(cell) for cell in row)

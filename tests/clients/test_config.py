@@ -111,3 +111,9 @@ def test_an_own_folder_that_others_may_enter_is_refused(tmp_path: Path) -> None:
     (tmp_path / "open").chmod(0o755)
     with pytest.raises(WrongUsage):
         private_folder(found)
+
+
+def test_a_folder_that_cannot_be_made_is_wrong_usage(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(WrongUsage):
+        private_folder(settings(tmp_path, SEGUE_HOME=str(tmp_path / "file" / "home")))

@@ -68,3 +68,9 @@ def test_wrong_usage_has_a_status_of_its_own(capsys: pytest.CaptureFixture[str])
 
 def test_an_answer_carries_its_status(capsys: pytest.CaptureFixture[str]) -> None:
     assert emit(Answer({}, (), ExitStatus.REFUSED), as_json=False) == 1
+
+
+def test_a_long_cell_is_cut_but_never_one_that_is_there_to_be_copied(capsys: pytest.CaptureFixture[str]) -> None:
+    emit(Answer({}, (Table(("VALUE", "READ"), (("v" * 100, "r" * 100),)),)), as_json=False)
+    out = capsys.readouterr().out
+    assert "v" * 63 + "…" in out and "v" * 64 not in out and "r" * 100 in out
