@@ -65,11 +65,11 @@ class Sending(msgspec.Struct, frozen=True):
         """Return it for people; nothing if all is well."""
         said = []
         if not self.done:
-            why = f" ({self.status.reason})" if self.status.reason else ""
-            waiting = f" {self.status.unsent} entries wait on this device." if self.status.unsent else ""
+            why = f" ({self.status.reason.rstrip('.')})" if self.status.reason else ""
+            waiting = f" Entries that wait on this device: {self.status.unsent}." if self.status.unsent else ""
             said.append(f"Not in step with the relay: {self.status.link.value}{why}.{waiting}")
         if self.status.set_aside:
-            said.append(f"{self.status.set_aside} entries of this device were refused and are set aside.")
+            said.append(f"Entries of this device that were refused and are set aside: {self.status.set_aside}.")
         return tuple(said)
 
 
