@@ -37,6 +37,9 @@ PUT_WRITER = """INSERT OR REPLACE INTO writers (stream, writer, device, next_clo
     VALUES (?, ?, ?, ?, ?, ?, ?)"""
 DISCARD_ENTRY = "DELETE FROM entries WHERE stream = ? AND writer = ? AND writer_seq = ? AND own AND relay_seq IS NULL"
 
+_FREED_PAGES_MAX = 8_192
+"""Pages given back by one commit, so that a huge task does not hold up the next commit; later writes use the rest."""
+
 _RANK = """UPDATE entries SET rank = old.place, relay_seq = NULL FROM (
         SELECT local, row_number() OVER (ORDER BY relay_seq IS NULL, relay_seq, rank IS NULL, rank, local) AS place
         FROM entries WHERE stream = ? AND (relay_seq IS NOT NULL OR rank IS NOT NULL)) AS old
@@ -150,5 +153,5 @@ def _give_room_back(connection: SqlConnection) -> None:
     ((free_pages,),) = connection.execute("PRAGMA freelist_count")
     assert isinstance(free_pages, int)
     # Each step of this statement frees one page, and sqlite3 takes no second step where there are no columns.
-    for _ in range(free_pages):
+    for _ in range(min(free_pages, _FREED_PAGES_MAX)):
         connection.execute("PRAGMA incremental_vacuum(1)")

@@ -24,8 +24,8 @@ def writer(path: Path) -> Iterator["subprocess.Popen[str]"]:
     """Start a process that owns the store; it is killed at the end."""
     command = [sys.executable, "-m", "tests.end_to_end.store_writer", str(path)]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
     try:
-        assert process.stdout is not None
         assert process.stdout.readline() == "open\n"
         yield process
     finally:

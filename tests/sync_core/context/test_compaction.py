@@ -15,7 +15,7 @@ from sync_core.context.reads import load_task
 from sync_core.context.sqlite_store import SqliteStore
 from sync_core.entry import EntryKind
 from sync_core.replica.writes import CompactStream, DropTask, PutEntry, SetPosition, StreamImage, TaskImage, Write
-from tests.contracts.store_suite import CHAIN, EPOCH, MINE, STATE, TASK, image_of, make_entry
+from tests.contracts.store_values import CHAIN, EPOCH, MINE, STATE, TASK, image_of, make_entry
 from tests.sync_core.context.power import power_connection
 
 UPDATES = 500
@@ -24,7 +24,7 @@ NUMBERED = 450
 
 def written_updates() -> list[bytes]:
     """Return the updates of 500 slot writes by one writer."""
-    document: Doc[str] = Doc(client_id=MINE)
+    document: Doc[Map[str]] = Doc(client_id=MINE)
     updates: list[bytes] = []
     subscription = document.observe(lambda event: updates.append(event.update))
     slots = document.get("slots", type=Map)
@@ -37,9 +37,9 @@ def written_updates() -> list[bytes]:
     return updates
 
 
-def merged(document: bytes, updates: Iterable[bytes]) -> Doc[str]:
+def merged(document: bytes, updates: Iterable[bytes]) -> Doc[Map[str]]:
     """Return a document of a compacted row and the updates after it."""
-    doc: Doc[str] = Doc()
+    doc: Doc[Map[str]] = Doc()
     for update in [document, *updates] if document else updates:
         doc.apply_update(update)
     return doc

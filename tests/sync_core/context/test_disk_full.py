@@ -18,7 +18,7 @@ from sync_core.context.reads import load_task
 from sync_core.context.sqlite_store import SqliteStore
 from sync_core.errors import StoreFull
 from sync_core.replica.writes import CompactStream, DropTask, PutBlob, PutEntry, TaskImage, Write
-from tests.contracts.store_suite import CHAIN, MINE, STATE, TASK, make_entry, sha
+from tests.contracts.store_values import CHAIN, MINE, STATE, TASK, make_entry, sha
 from tests.contracts.store_workload import TASKS, random_commit
 from tests.simulation.disk import DiskModel
 from tests.sync_core.context.power import PowerDisk, power_connection
@@ -144,6 +144,12 @@ async def test_a_full_store_opens_again_with_a_larger_bound(bounded: SqliteStore
     await larger.commit([put(count + 1)])
     assert unsent_numbers(await larger.load_task(TASK)) == list(range(1, count + 2))
     await larger.close()
+
+
+async def test_a_bound_too_small_for_an_empty_store_is_a_full_store(tmp_path: Path) -> None:
+    with pytest.raises(StoreFull):
+        await SqliteStore.open(tmp_path / "acme.db", subject="acme", store_bytes_max=20_000)
+    await (await SqliteStore.open(tmp_path / "acme.db", subject="acme")).close()
 
 
 # --- the disk's -------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from sync_core.context.reads import load_task
 from sync_core.context.sqlite_store import SqliteStore
 from sync_core.errors import StoreDamaged, StoreUnusable
 from sync_core.replica.writes import FollowTask, PutEntry
-from tests.contracts.store_suite import MINE, STATE, TASK, make_entry
+from tests.contracts.store_values import MINE, STATE, TASK, make_entry
 
 NEXT = Migration("0002 next", ("CREATE TABLE next (n INTEGER)", "ALTER TABLE followed ADD COLUMN since INTEGER"))
 BROKEN = Migration("0002 next", ("CREATE TABLE next (n INTEGER)", "INSERT INTO missing VALUES (1)"))

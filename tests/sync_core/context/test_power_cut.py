@@ -70,8 +70,8 @@ def places_to_cut(recording: Recording, count: int, rng: Random) -> list[int]:
 
 def lost_after_cut(recording: Recording, place: int, rng: Random, folder: Path) -> int:
     """Cut the power, come up, and return how many acknowledged commits are gone (-1: the one under way is there)."""
-    for file, content in files_after_cut(recording.tape[:place], rng).items():
-        (folder / file).write_bytes(content)
+    for survivor, content in files_after_cut(recording.tape[:place], rng).items():
+        (folder / survivor).write_bytes(content)
     (name,) = folder.glob("*.db")
     connection = sqlite3.connect(name, isolation_level=None)
     connection.execute("PRAGMA synchronous = OFF")

@@ -23,7 +23,7 @@ from sync_core.replica.writes import (
     TruncateStream,
     Write,
 )
-from tests.contracts.store_suite import CHAIN, EPOCH, MINE, STATE, TASK, THEIRS, image_of, make_entry, sha
+from tests.contracts.store_values import CHAIN, EPOCH, MINE, STATE, TASK, THEIRS, image_of, make_entry, sha
 
 BASE: list[Write] = [
     FollowTask(TASK),
