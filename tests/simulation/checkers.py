@@ -229,8 +229,8 @@ class Checks:
         if not isinstance(frame, Push):
             return
         for entry in frame.entries:
-            row = peek.row_of(device.disk, entry.stream, entry.writer, entry.writer_seq)
-            if device.disk.unsynced or row is None or row[0].payload != entry.payload:
+            payload = peek.payload_of(device.disk, entry.stream, entry.writer, entry.writer_seq)
+            if device.disk.unsynced or payload != entry.payload:
                 raise Violation(f"{device.label} pushed an entry that its disk does not hold")
 
     def _check_offer(self, device: "Device", offer: SnapshotOffer) -> None:

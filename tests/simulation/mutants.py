@@ -18,6 +18,7 @@ from server_relay.effects import RelayEffect, RelayEvent
 from server_relay.effects import Written as RelayWritten
 from server_relay.records import AppendStored
 from server_relay.relay import Relay
+from sync_core.document import calls
 from sync_core.document import document as documents
 from sync_core.document.calls import CallRecorded
 from sync_core.document.document import TaskDocument
@@ -260,7 +261,7 @@ def _call_cached_by_arguments() -> Context:
 
 
 def _finished_call_runs_again() -> Context:
-    original = documents.check_begin
+    original = calls.check_begin
 
     def check_begin(call: Any, step: str, effect: Any, *rest: Any) -> bool:
         return effect is not ToolEffect.IRREVERSIBLE or original(call, step, effect, *rest)

@@ -21,6 +21,7 @@ __all__ = [
     "mailbox_payloads",
     "mailbox_place",
     "mailbox_stream",
+    "payload_of",
     "payloads_of",
     "row_of",
     "streams_of",
@@ -40,6 +41,13 @@ def row_of(disk: DiskModel, stream: str, writer: int, writer_seq: int) -> tuple[
     kept = streams_of(disk, split_stream(stream)[0]).get(stream)
     row = None if kept is None else kept.rows.get((writer, writer_seq))
     return None if row is None or row.code is not None else (row.entry, row.own, row.local, row.rank)
+
+
+def payload_of(disk: DiskModel, stream: str, writer: int, writer_seq: int) -> bytes | None:
+    """Return the payload of a row, also of a quarantined one, or None."""
+    kept = streams_of(disk, split_stream(stream)[0]).get(stream)
+    row = None if kept is None else kept.rows.get((writer, writer_seq))
+    return None if row is None else row.entry.payload
 
 
 def entries_of(disk: DiskModel, task: str) -> Iterator[Entry]:

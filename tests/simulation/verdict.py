@@ -6,7 +6,7 @@ raw Yjs document with pycrdt itself, so the content is judged without the code t
 
 from collections import Counter
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import replace
@@ -105,7 +105,7 @@ def state_vector(state: bytes) -> dict[int, int]:
 
 def raw_content(update: bytes) -> Content:
     """Return what pycrdt makes of a merged update."""
-    doc: Doc[object] = Doc()
+    doc: Doc[Any] = Doc()
     doc.apply_update(update)
     keys = sorted(doc.keys())
     return Content(

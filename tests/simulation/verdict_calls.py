@@ -91,7 +91,7 @@ def check_history(world: "World", task: str, view: TaskView, holders: list["Devi
         raise Violation(f"more messages of {task} were popped than anybody asked for")
     shown = {item.item: item for item in view.history}
     answered = {item.answers for item in view.history if item.answers}
-    answered |= {op.answers for op in world.journal.history if op.item in popped}
+    answered |= {op.answers for op in world.journal.history if op.answers and op.item in popped}
     for op in world.journal.history:
         if op.task != task:
             continue
