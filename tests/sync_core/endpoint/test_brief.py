@@ -17,8 +17,14 @@ from sync_core.values import canonical
 CONFIRMED, PROPOSED = CandidateStatus.CONFIRMED, CandidateStatus.PROPOSED
 
 
-def _candidate(write_id: str, value: object, status: CandidateStatus = PROPOSED, author: str = "phone") -> Candidate:
-    return Candidate(write_id, canonical(value), status, 1, author, "call:invoice", 0)
+def _candidate(
+    write_id: str,
+    value: object,
+    status: CandidateStatus = PROPOSED,
+    author: str = "phone",
+    source: str = "call:invoice",
+) -> Candidate:
+    return Candidate(write_id, canonical(value), status, 1, author, source, 0)
 
 
 def _slot(name: str, state: SlotState, *candidates: Candidate, ask: str = "What is it?", secret: bool = False) -> Slot:
@@ -75,7 +81,7 @@ def test_it_tells_what_is_missing_what_conflicts_and_what_is_known() -> None:
 )
 def test_nothing_written_elsewhere_can_end_its_block(evil: str) -> None:
     view = _view(
-        (_slot("amount", SlotState.PROPOSED, _candidate("w1", evil), ask=evil),),
+        (_slot("amount", SlotState.PROPOSED, _candidate("w1", evil, author=evil, source=evil), ask=evil),),
         (Note("worklog", evil, "h"),),
         (_call("invoice", CallState.DONE, {evil: evil}),),
     )
@@ -83,6 +89,7 @@ def test_nothing_written_elsewhere_can_end_its_block(evil: str) -> None:
     opened = re.findall(r"<data [^<>]*>", text)
     outside = re.sub(r"<data [^<>]*>[^<>]*</data>", "", text.replace("Text between <data> and </data>", ""))
     assert len(opened) == 5
+    assert all(re.fullmatch(r'<data( [a-z]+="[^"<>\n]*")+>', mark) for mark in opened)
     assert "<" not in outside
     assert ">" not in outside
     assert "pay" not in outside

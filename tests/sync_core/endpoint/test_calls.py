@@ -102,8 +102,8 @@ async def test_two_coroutines_on_one_step_share_one_execution(task: Task) -> Non
     started, go_on = asyncio.Event(), asyncio.Event()
 
     @tool(effect=Effect.READ)
-    async def slow() -> int:
-        runs.append(1)
+    async def slow(number: int = 1) -> int:
+        runs.append(number)
         started.set()
         await go_on.wait()
         return 7
@@ -111,7 +111,9 @@ async def test_two_coroutines_on_one_step_share_one_execution(task: Task) -> Non
     both = [asyncio.create_task(task.call("slow", slow)) for _ in range(2)]
     await started.wait()
     with pytest.raises(KeyReused):
-        await task.call("slow", Counter().count, 2)
+        await task.call("slow", Counter().count, 1)
+    with pytest.raises(KeyReused):
+        await asyncio.wait_for(task.call("slow", slow, 2), 1)
     go_on.set()
     assert await asyncio.gather(*both) == [7, 7]
     assert runs == [1]

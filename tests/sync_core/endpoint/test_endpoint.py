@@ -36,7 +36,12 @@ from tests.sync_core.endpoint.conftest import KEY
 from tests.sync_core.endpoint.memory_transport import MemoryTransport
 
 
-async def _endless(folder: Path) -> Endpoint:
+async def _unloaded(endpoint: Endpoint) -> None:
+    while (await endpoint.stats()).documents:  # noqa: ASYNC110
+        await asyncio.sleep(0.02)
+
+
+async def _endless(folder: Path, open_timeout_s: float = 60) -> Endpoint:
     """An endpoint whose relay takes the connection and never answers."""
     return await Endpoint.open(
         folder / "waiting.db",
@@ -44,7 +49,7 @@ async def _endless(folder: Path) -> Endpoint:
         device="phone",
         relay="memory:relay",
         transport=MemoryTransport(),
-        open_timeout_s=60,
+        open_timeout_s=open_timeout_s,
     )
 
 
@@ -188,12 +193,7 @@ async def test_a_task_leaves_memory_with_its_last_handle(phone: Endpoint) -> Non
     assert (await phone.stats()).handles == 1
     assert second.slots["x"].state is SlotState.MISSING
     await second.aclose()
-
-    async def unloaded() -> None:
-        while (await phone.stats()).documents:  # noqa: ASYNC110
-            await asyncio.sleep(0.02)
-
-    await asyncio.wait_for(unloaded(), 5)
+    await asyncio.wait_for(_unloaded(phone), 5)
     del first, second
     gc.collect()
     assert opened() is None
@@ -212,6 +212,30 @@ async def test_an_opening_that_fails_or_is_cancelled_leaves_nothing_open(tmp_pat
             await opening
         stats = await waiting.stats()
         assert (stats.open_tasks, stats.handles) == (0, 0)
+
+
+async def test_an_opening_cancelled_at_any_moment_is_given_back(phone: Endpoint) -> None:
+    for hops in range(12):
+        opening = asyncio.ensure_future(phone.task(f"a/{hops}", create=True).__aenter__())
+        for _ in range(hops):
+            await asyncio.sleep(0)
+        opening.cancel()
+        try:
+            task = await opening
+        except asyncio.CancelledError:
+            continue
+        await task.aclose()
+    assert (await phone.stats()).open_tasks == 0
+    await asyncio.wait_for(_unloaded(phone), 5)
+
+
+async def test_an_opening_that_was_given_up_creates_nothing_later(tmp_path: Path) -> None:
+    async with await _endless(tmp_path, open_timeout_s=0.3) as phone:
+        given_up = asyncio.ensure_future(phone.task("a/1", create=True).__aenter__())
+        await phone.stats()
+        given_up.cancel()
+        async with phone.task("a/2", create=True):
+            assert (await phone.stats()).store.tasks == 1
 
 
 async def test_a_cancelled_write_is_there_whole_or_not_at_all(phone: Endpoint, task: Task) -> None:

@@ -13,9 +13,13 @@ from server_relay.server import RelayServer, serve
 from sync_core.endpoint.endpoint import Endpoint
 from sync_core.endpoint.link import Backoff
 from sync_core.endpoint.opening import Opening
+from sync_core.endpoint.runner import Connected
+from sync_core.endpoint.transport import Outbox
 from sync_core.errors import ReadOnly, Refused, SyncTimeout
 from sync_core.replica.changes import LinkState
-from sync_core.wire import Listing, Login, Receipt, Unfollow, Welcome, decode_client, encode
+from sync_core.replica.commands import QueryTasks
+from sync_core.replica.effects import LinkDown
+from sync_core.wire import Listing, ListTasks, Login, Receipt, Unfollow, Welcome, decode_client, encode
 from sync_core.wire import Refused as RefusedFrame
 from tests.sync_core.endpoint.conftest import KEY
 from tests.sync_core.endpoint.memory_transport import MemoryConnection, MemoryTransport
@@ -130,6 +134,9 @@ async def test_a_final_refusal_ends_the_attempts_and_every_watch(tmp_path: Path)
         with pytest.raises(Refused):
             await phone.synced()
         await task.slots.confirm("x", 1)
+        link = phone._link
+        assert link is not None
+        await until(link._task.done)
         assert transport.attempts == 1
 
 
@@ -185,13 +192,37 @@ async def test_frames_of_an_old_connection_never_reach_the_next_one(tmp_path: Pa
         connection, _ = await _login(transport)
         await connection.send(encode([Welcome(1, 0, "write", "ann")]))
         await until(lambda: phone.status.link is LinkState.LIVE)
-        listing = asyncio.ensure_future(anext(phone.tasks()))
-        connection.hang_up("gone")
-        again, _login_frame = await _login(transport)
-        await again.send(encode([Welcome(1, 0, "write", "ann")]))
+        runner, outbox = phone._runner, Outbox(lambda reason, final: None)
+        for item in (QueryTasks(runner.ref()), LinkDown("gone"), Connected("fresh", outbox)):
+            runner.post(item)
+        assert [type(frame) for frame in decode_client(await outbox.message())] == [Login]
+
+
+async def test_a_question_to_a_relay_that_goes_away_is_answered_without_it(tmp_path: Path) -> None:
+    transport = MemoryTransport()
+    async with _open(tmp_path, transport) as phone:
+        connection, _ = await _login(transport)
+        await connection.send(encode([Welcome(1, 0, "write", "ann")]))
         await until(lambda: phone.status.link is LinkState.LIVE)
+        listing = asyncio.ensure_future(anext(phone.tasks()))
+        assert isinstance(decode_client(await connection.receive())[0], ListTasks)
+        connection.hang_up("gone")
         with pytest.raises(StopAsyncIteration):
             await asyncio.wait_for(listing, 5)
+
+
+async def test_pauses_start_anew_after_a_login(tmp_path: Path) -> None:
+    transport = MemoryTransport()
+    transport.down = True
+    async with _open(tmp_path, transport) as phone:
+        link = phone._link
+        assert link is not None
+        await until(lambda: link._failures > 3)
+        transport.down = False
+        connection, _ = await _login(transport)
+        assert link._failures > 3
+        await connection.send(encode([Welcome(1, 0, "write", "ann")]))
+        await until(lambda: link._failures == 0)
 
 
 async def test_without_a_relay_nothing_can_be_synced_and_that_is_said_at_once(phone: Endpoint) -> None:
@@ -242,21 +273,26 @@ def _with_token(
 async def test_edits_made_while_the_token_was_dead_arrive_once_there_is_a_fresh_one(
     tmp_path: Path, relay: RelayServer
 ) -> None:
-    answers: list[str | None] = [None, None]
+    asked: list[int] = []
+    fixed = asyncio.Event()
 
-    def token() -> str:
-        answer = answers.pop(0) if answers else _token()
-        if answer is None:
+    async def token() -> str:
+        asked.append(1)
+        if len(asked) <= 2:
             raise OSError("no answer")
-        return answer
+        await fixed.wait()
+        return _token()
 
     async with _with_token(tmp_path, relay, token) as phone:
         task = await phone.task(KEY, create=True)
         for number in range(5):
             await task.slots.confirm("x", number)
-        assert phone.status.reason.startswith("credentials")
+        await until(lambda: len(asked) == 3)
+        assert phone.status.reason == "credentials: OSError"
+        assert phone.status.unsent >= 5
+        fixed.set()
         await phone.synced(timeout_s=5)
-        assert phone.status.link is LinkState.LIVE
+        assert phone.status.unsent == 0
 
 
 async def test_a_wrong_token_is_refused_for_good_and_says_why(tmp_path: Path, relay: RelayServer) -> None:

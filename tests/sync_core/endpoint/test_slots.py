@@ -99,8 +99,11 @@ async def test_a_proposal_beside_a_confirmed_value_replaces_only_proposals(task:
 async def test_an_equal_value_of_another_author_is_not_taken_for_the_own_write(task: Task, other: Task) -> None:
     await other.slots.confirm("x", 1)
     await task.slots.propose("x", 1)
-    await task.slots.confirm("x", 2)
-    assert _values(task, "x") == ["1", "2"]
+    slot = await task.slots.confirm("x", 2)
+    assert {(candidate.value, candidate.status.value) for candidate in slot.candidates} == {
+        (1, "confirmed"),
+        (2, "confirmed"),
+    }
 
 
 async def test_resolving_a_conflict_leaves_the_chosen_value(task: Task, other: Task) -> None:

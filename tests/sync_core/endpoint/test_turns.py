@@ -94,7 +94,7 @@ async def test_two_coroutines_that_run_one_call_append_one_answer(task: Task) ->
     one, two = await asyncio.gather(task.run(pending), task.run(pending))
     assert one == two
     assert RUNS == ["Ann"]
-    assert len(await task.history.items()) == 2
+    assert len(task.view.history) == 2
 
 
 @pytest.mark.parametrize(("point", "runs"), [("after_effect", 2), ("after_record", 1)])
