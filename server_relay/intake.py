@@ -24,10 +24,13 @@ from sync_core.entry import (
 from sync_core.errors import EntryRefused
 from sync_core.guard import Standing, check_entry, check_snapshot, standing
 from sync_core.ids import Entropy, StreamName
-from sync_core.limits import PAYLOAD_BYTES_MAX, SNAPSHOT_BYTES_MAX
+from sync_core.limits import PAYLOAD_BYTES_MAX, SNAPSHOT_BYTES_MAX, TASK_CHARS_MAX
 from sync_core.wire import Push, Receipt, Refusal, RefusalCode
 
 __all__ = ["Intake"]
+
+_STREAM_CHARS_MAX = TASK_CHARS_MAX + 16
+"""More of a stream's id is not repeated in a refusal, which must fit a frame."""
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -238,8 +241,9 @@ class Intake:
             name = self._log.names.get(entry.stream)
             row = self._log.stream(name).writers.get(entry.writer) if name is not None else None
         expected = row.next_seq if row else 1
+        stream_id = entry.stream[:_STREAM_CHARS_MAX]
         self.answers.append(
-            Refusal(entry.stream, entry.writer, entry.writer_seq, refusal.code, refusal.sentence, expected)
+            Refusal(stream_id, entry.writer, entry.writer_seq, refusal.code, refusal.sentence, expected)
         )
 
     def _receipt(self, stream: StreamLog, found: FoundEntry) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from websockets.asyncio.server import ServerConnection
 from websockets.exceptions import ConnectionClosed
 
+from server_relay.effects import Drained
 from server_relay.fanout import CATCH_UP_ROOM_BYTES
 from sync_core.errors import ProtocolError
 from sync_core.limits import FRAME_BYTES_MAX, OUT_QUEUE_BYTES_MAX
@@ -23,7 +24,8 @@ _MESSAGE_BYTES_MAX = FRAME_BYTES_MAX - 8
 
 
 class Peer:
-    """A connection. `out_bytes` wait in its out-queue; `on_drained` is called when fewer do."""
+    """A connection. `out_bytes` wait in its out-queue; `on_drained` is called when fewer do, with whether the relay, by
+    what it was told last, may believe that there is no room."""
 
     def __init__(self, conn: int, websocket: ServerConnection, on_drained: Callable[["Peer", bool], None]) -> None:
         self.conn = conn
@@ -36,7 +38,7 @@ class Peer:
         self._may_read.set()
         self._handed_over = False
         self._closing: tuple[int, str] | None = None
-        self._full = False
+        self._told_bytes = 0
 
     @property
     def address(self) -> str:
@@ -69,13 +71,19 @@ class Peer:
         if not self._handed_over and self.out_bytes <= OUT_QUEUE_BYTES_MAX:
             self._may_read.set()
 
+    def report(self) -> Drained:
+        """Return how much waits in the out-queue, for the relay."""
+        self._told_bytes = self.out_bytes
+        return Drained(self.conn, self.out_bytes)
+
     # --- writing -----------------------------------------------------------------------------------------------------
 
     def send(self, frames: tuple[bytes, ...]) -> None:
         """Put frames into the out-queue."""
+        size = sum(map(len, frames))
         self._out.extend(frames)
-        self.out_bytes += sum(map(len, frames))
-        self._full = self._full or self.out_bytes > CATCH_UP_ROOM_BYTES
+        self.out_bytes += size
+        self._told_bytes += size
         if self.out_bytes > OUT_QUEUE_BYTES_MAX:
             self._may_read.clear()
         self._ready.set()
@@ -119,10 +127,6 @@ class Peer:
         return frames, size
 
     def _drained(self, size: int) -> None:
-        """Tell the conductor; at once only if the relay may have been waiting for room."""
         self.out_bytes -= size
-        has_room_again = self._full and self.out_bytes <= CATCH_UP_ROOM_BYTES
-        if has_room_again:
-            self._full = False
         self._allow_reading()
-        self._on_drained(self, has_room_again)
+        self._on_drained(self, self.out_bytes <= CATCH_UP_ROOM_BYTES < self._told_bytes)

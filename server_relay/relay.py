@@ -60,12 +60,17 @@ from sync_core.wire import (
     Welcome,
 )
 
-__all__ = ["HELLO_POSITIONS_MAX", "Relay"]
+__all__ = ["HELLO_POSITIONS_MAX", "LISTED_STEPS_BYTES_MAX", "Relay"]
 
 HELLO_POSITIONS_MAX = 64
 """Positions, over all pages of the Hellos under way, each with at most `HELLO_OWN_WRITERS_MAX` writers."""
 
+LISTED_STEPS_BYTES_MAX = 64 * 1024
+"""Planned steps of one task that a listing shows, encoded bytes; further ones are seen by opening the task."""
+
 _LISTING_BYTES_MAX = FRAME_BYTES_MAX // 2
+
+_encode = msgspec.msgpack.Encoder().encode
 
 
 class Relay:
@@ -289,12 +294,23 @@ def _whole_hello(session: Session, hello: Hello) -> Hello | None:
 
 
 def _listing(answer: ListingRead) -> Listing:
-    """Return the page, cut where it would outgrow a frame; a single task always fits by its own bounds."""
+    """Return the page, cut where it would outgrow a frame."""
     tasks: list[TaskListing] = []
     size = 0
     for task in answer.tasks:
-        size += len(msgspec.msgpack.encode(task))
+        listed = _bounded(task)
+        size += len(_encode(listed))
         if tasks and size > _LISTING_BYTES_MAX:
             return Listing(answer.request, tuple(tasks), True)
-        tasks.append(task)
+        tasks.append(listed)
     return Listing(answer.request, tuple(tasks), answer.more)
+
+
+def _bounded(task: TaskListing) -> TaskListing:
+    """Return the task with as many of its planned steps as `LISTED_STEPS_BYTES_MAX` holds."""
+    size = 0
+    for count, step in enumerate(task.planned):
+        size += len(_encode(step))
+        if size > LISTED_STEPS_BYTES_MAX:
+            return msgspec.structs.replace(task, planned=task.planned[:count])
+    return task

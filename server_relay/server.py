@@ -25,7 +25,6 @@ from server_relay.effects import (
     CommitFailed,
     Connected,
     Disconnected,
-    Drained,
     Malformed,
     Received,
     RelayEffect,
@@ -70,7 +69,7 @@ async def serve(settings: RelaySettings, mailbox: Mailbox | None = None) -> "Rel
 
 
 class RelayServer:
-    """A running relay: see `serve`."""
+    """A running relay: see `serve`. `port` is the bound one."""
 
     def __init__(self, settings: RelaySettings, mailbox: Mailbox) -> None:
         admit = admit_anyone if settings.secret is None else TokenGate(settings.secret)
@@ -86,13 +85,8 @@ class RelayServer:
         self._closing = False
         self._turns = self._commits = 0
         self._server: Server | None = None
+        self.port = settings.port
         self._tasks: list[asyncio.Task[None]] = []
-
-    @property
-    def port(self) -> int:
-        """The bound port."""
-        assert self._server is not None
-        return int(next(iter(self._server.sockets)).getsockname()[1])
 
     async def start(self) -> None:
         """Bind the address and begin to serve."""
@@ -125,6 +119,7 @@ class RelayServer:
             logger=logger,
             backlog=_LISTEN_BACKLOG,
         )
+        self.port = int(next(iter(self._server.sockets)).getsockname()[1])
         self._tasks = [asyncio.create_task(self._conduct()), asyncio.create_task(self._tick())]
 
     async def closed(self) -> None:
@@ -216,7 +211,7 @@ class RelayServer:
 
     async def _turn(self) -> None:
         """Handle everything that waits; effects of one turn are carried out before the next one begins."""
-        events: list[RelayEvent] = [Drained(peer.conn, peer.out_bytes) for peer in self._moved]
+        events: list[RelayEvent] = [peer.report() for peer in self._moved]
         events += self._inbox
         self._moved.clear()
         self._inbox = []

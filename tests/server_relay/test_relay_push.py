@@ -206,6 +206,12 @@ def test_an_entry_goes_to_a_stream_of_its_own_task_only(harness: Harness, phone:
     assert harness.writes == []
 
 
+def test_a_refusal_does_not_repeat_an_endless_name(phone: Client) -> None:
+    phone.push(TASK, Entry("x" * 200_000, PHONE, 1, EntryKind.HISTORY, b"", "phone"))
+    (refusal,) = phone.take(Refusal)
+    assert len(refusal.stream) < 300
+
+
 def test_a_payload_beyond_the_bound_is_too_large(phone: Client) -> None:
     payload = bytes(PAYLOAD_BYTES_MAX + 1)
     phone.push(TASK, Entry(f"{TASK}:state", PHONE, 1, EntryKind.UPDATE, payload, "phone"))

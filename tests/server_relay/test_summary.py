@@ -108,3 +108,13 @@ def test_a_page_that_would_outgrow_a_frame_is_cut() -> None:
         seen += [task.task for task in page.tasks]
         more = page.more
     assert seen == [f"t{number:02}" for number in range(20)]
+
+
+def test_a_task_with_huge_plans_is_listed_with_as_many_as_fit() -> None:
+    harness = Harness()
+    phone = harness.login("phone")
+    for seq in range(1, 6):
+        phone.push("t", entry(Plan(f"step-{seq}", 1, "x" * 30_000, "{}", 1), seq))
+    phone.send(ListTasks(1))
+    (page,) = phone.take(Listing)
+    assert [step.step for step in page.tasks[0].planned] == ["step-1", "step-2"]

@@ -1,0 +1,120 @@
+"""What a relay has receipted is there after kill -9, and what it has not is taken once when it comes again (SE-06)."""
+
+import asyncio
+import json
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process
+from pathlib import Path
+from random import Random
+
+import pytest
+from websockets.exceptions import ConnectionClosed
+
+from sync_core.entry import Entry
+from sync_core.wire import Heads, Push, Receipt
+from tests.server_relay.wire_client import WireClient, history_entry
+
+ENTRIES = 400
+WRITERS = 4
+
+
+class RelayProcess:
+    """A relay in a process of its own, on one file, that can be killed and started again."""
+
+    def __init__(self, db: Path) -> None:
+        self._db = db
+        self._process: Process | None = None
+        self.port = 0
+
+    async def start(self) -> None:
+        arguments = ("-m", "server_relay", "--db", str(self._db), "--port", "0", "--json")
+        self._process = await asyncio.create_subprocess_exec(sys.executable, *arguments, stdout=PIPE)
+        assert self._process.stdout is not None
+        self.port = json.loads(await self._process.stdout.readline())["port"]
+
+    async def stop(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+        await self._process.wait()
+
+
+class Device:
+    """Pushes numbered entries of one writer, as fast as a window of outstanding ones allows; logs each receipt."""
+
+    def __init__(self, number: int) -> None:
+        self.name = f"device-{number}"
+        self.writer = 700_000 + number
+        self.task = f"task-{number % 2}"
+        self.receipted: dict[int, int] = {}
+        self.window = asyncio.Event()
+        self.text = f'"{"x" * (number * 300)}"'
+
+    def entry(self, seq: int) -> Entry:
+        return history_entry(self.task, self.writer, seq, self.name, self.text)
+
+    async def run(self, port: int) -> None:
+        """Push what is not receipted, until all is or the connection ends."""
+        try:
+            async with await WireClient.open(port, self.name) as client, asyncio.TaskGroup() as group:
+                group.create_task(self._push(client))
+                group.create_task(self._listen(client))
+        except* (ConnectionClosed, OSError):
+            pass
+
+    async def _push(self, client: WireClient) -> None:
+        for seq in range(len(self.receipted) + 1, ENTRIES + 1):
+            while seq - len(self.receipted) > 64:
+                self.window.clear()
+                await self.window.wait()
+            await client.send(Push(self.task, (self.entry(seq),)))
+
+    async def _listen(self, client: WireClient) -> None:
+        while len(self.receipted) < ENTRIES:
+            receipt = await client.next(Receipt)
+            for seq in range(receipt.first_seq, receipt.last_seq + 1):
+                self.receipted[seq] = receipt.first_relay_seq + seq - receipt.first_seq
+            self.window.set()
+
+
+async def log_of(port: int, task: str) -> dict[int, tuple[int, int]]:
+    """Read a task as a device that met nobody; return (writer, writer_seq) by place."""
+    async with await WireClient.open(port, "reader") as reader:
+        await reader.follow(task)
+        heads = await reader.next(Heads)
+        total = heads.streams[0].head if heads.streams else 0
+        return {entry.relay_seq or 0: (entry.writer, entry.writer_seq) for entry in await reader.entries(total)}
+
+
+def check(log: dict[int, tuple[int, int]], devices: list[Device], *, all_stored: bool = False) -> None:
+    """Every receipted entry is at the place that its receipt named; nothing is there twice, no writer has a hole."""
+    assert sorted(log) == list(range(1, len(log) + 1))
+    assert len(set(log.values())) == len(log)
+    for device in devices:
+        for seq, place in device.receipted.items():
+            assert log[place] == (device.writer, seq)
+        seqs = [seq for _, (writer, seq) in sorted(log.items()) if writer == device.writer]
+        assert seqs == list(range(1, len(seqs) + 1))
+        assert not all_stored or len(seqs) == ENTRIES
+
+
+@pytest.mark.parametrize(("number", "seed"), [(signal.SIGKILL, 1), (signal.SIGKILL, 2), (signal.SIGTERM, 3)])
+async def test_a_receipt_outlives_the_relay(tmp_path: Path, number: signal.Signals, seed: int) -> None:
+    rng = Random(seed)
+    relay = RelayProcess(tmp_path / "relay.db")
+    devices = [Device(count) for count in range(WRITERS)]
+    kills = 0
+    while any(len(device.receipted) < ENTRIES for device in devices):
+        await relay.start()
+        for task in ("task-0", "task-1"):
+            check(await log_of(relay.port, task), [device for device in devices if device.task == task])
+        running = [asyncio.create_task(device.run(relay.port)) for device in devices]
+        await asyncio.wait(running, timeout=rng.uniform(0.05, 0.4) if kills < 6 else 60)
+        await relay.stop(number)
+        kills += 1
+        await asyncio.gather(*running)
+    assert kills > 2
+    await relay.start()
+    for task in ("task-0", "task-1"):
+        check(await log_of(relay.port, task), [device for device in devices if device.task == task], all_stored=True)
+    await relay.stop(signal.SIGTERM)

@@ -1,0 +1,134 @@
+"""The command: its line, its exit status, how fast it starts."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from server_relay.__main__ import main
+from server_relay.admission import Role, make_token
+from tests.server_relay.wire_client import WireClient
+
+SECRET = "0123456789abcdef0123456789abcdef"
+
+
+def start(*arguments: str | Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "server_relay", *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def line_of(process: subprocess.Popen[str]) -> dict[str, object]:
+    assert process.stdout is not None
+    line: dict[str, object] = json.loads(process.stdout.readline())
+    return line
+
+
+def stop(process: subprocess.Popen[str], number: signal.Signals = signal.SIGTERM) -> int:
+    process.send_signal(number)
+    process.communicate(timeout=10)
+    return process.returncode
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_prints_where_it_listens_and_stops_with_status_0(tmp_path: Path, number: signal.Signals) -> None:
+    process = start("--db", tmp_path / "relay.db", "--port", "0", "--json")
+    line = line_of(process)
+    assert (line["event"], line["pid"], line["open"]) == ("listening", process.pid, True)
+    assert line["url"] == f"ws://127.0.0.1:{line['port']}"
+    assert stop(process, number) == 0
+
+
+def test_it_says_it_to_people_too(tmp_path: Path) -> None:
+    process = start("--db", tmp_path / "relay.db", "--port", "0")
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith("The relay listens on ws://127.0.0.1:")
+    assert stop(process) == 0
+
+
+def test_it_starts_fast(tmp_path: Path) -> None:
+    """Within 0.3 s of processor time, which other programs on the machine do not lengthen; start and stop together."""
+    spans = []
+    for _ in range(4):
+        before = os.times()
+        process = start("--db", tmp_path / "relay.db", "--port", "0", "--json")
+        line_of(process)
+        stop(process)
+        after = os.times()
+        spans.append(after.children_user + after.children_system - before.children_user - before.children_system)
+    assert min(spans) < 0.3, spans
+
+
+def test_it_never_loads_the_engine() -> None:
+    script = "import sys, server_relay.__main__; print(sorted({'pycrdt', 'jsonschema', 'jwt'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+async def test_it_asks_for_tokens_when_it_has_a_secret(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text(SECRET + "\n")
+    process = start("--db", tmp_path / "relay.db", "--port", "0", "--json", "--auth-secret-file", secret)
+    line = line_of(process)
+    assert line["open"] is False
+    port = line["port"]
+    assert isinstance(port, int)
+    token = make_token(
+        SECRET, principal="anna", device="phone", subject="acme", role=Role.WRITE, expires_s=int(time.time()) + 60
+    )
+    async with await WireClient.open(port, "phone", token=token) as phone:
+        await phone.follow("t")
+    with pytest.raises(Exception, match="1008"):
+        await WireClient.open(port, "phone")
+    assert stop(process) == 0
+
+
+def test_it_refuses_to_listen_to_the_world_without_a_secret(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--db", str(tmp_path / "relay.db"), "--host", "0.0.0.0", "--port", "0"]) == 1
+    assert "loopback" in capsys.readouterr().err
+    assert not (tmp_path / "relay.db").exists()
+
+
+def test_a_second_relay_on_the_same_file_is_refused(tmp_path: Path) -> None:
+    first = start("--db", tmp_path / "relay.db", "--port", "0", "--json")
+    line_of(first)
+    second = start("--db", tmp_path / "relay.db", "--port", "0", "--json")
+    _, errors = second.communicate(timeout=10)
+    assert second.returncode == 1
+    assert json.loads(errors)["code"] == "store_in_use"
+    assert stop(first) == 0
+
+
+def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
+    first = start("--db", tmp_path / "one.db", "--port", "0", "--json")
+    port = line_of(first)["port"]
+    second = start("--db", tmp_path / "two.db", "--port", str(port))
+    _, errors = second.communicate(timeout=10)
+    assert second.returncode == 1
+    assert "cannot listen" in errors
+    assert stop(first) == 0
+
+
+def test_wrong_usage_is_status_2(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["--nonsense"])
+    assert caught.value.code == 2
+    assert "usage" in capsys.readouterr().err
+
+
+def test_a_killed_relay_leaves_its_file_free(tmp_path: Path) -> None:
+    first = start("--db", tmp_path / "relay.db", "--port", "0", "--json")
+    line_of(first)
+    os.kill(first.pid, signal.SIGKILL)
+    first.communicate(timeout=10)
+    second = start("--db", tmp_path / "relay.db", "--port", "0", "--json")
+    line_of(second)
+    assert stop(second) == 0
