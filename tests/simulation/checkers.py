@@ -318,7 +318,8 @@ class Checks:
         if not self.thorough:
             return
         for task, view in views.items():
-            read, shown = rebuilt_view(self.world, device, task), at_rest(view)
+            read = rebuilt_view(self.world, device, task)
+            shown = at_rest(view, read)
             if read != shown:
                 detail = difference(shown, read)
                 raise Violation(f"{device.label} announced a view of {task} that its disk does not give: {detail}")

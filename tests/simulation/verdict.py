@@ -78,15 +78,18 @@ def rebuilt_view(world: "World", device: "Device", task: str) -> TaskView:
     return at_rest(rebuilt(world, device, task)[0].view())
 
 
-def at_rest(view: TaskView) -> TaskView:
-    """Return a view as another process would have it: what runs in this one is in doubt elsewhere.
+def at_rest(view: TaskView, elsewhere: TaskView | None = None) -> TaskView:
+    """Return a view as another process would have it, the count of writes left out.
 
-    The count of writes is compared apart.
+    A step that runs in this process has the state there that it has `elsewhere`.
     """
-    calls = {
-        key: replace(call, state=CallState.IN_DOUBT) if call.state is CallState.RUNNING else call
-        for key, call in view.calls.items()
-    }
+    if elsewhere is None:
+        return replace(view, writes=0)
+    calls = {}
+    for key, call in view.calls.items():
+        other = elsewhere.calls.get(key)
+        is_running = call.state is CallState.RUNNING and other is not None
+        calls[key] = replace(call, state=other.state) if is_running and other is not None else call
     return replace(view, calls=calls, writes=0)
 
 
@@ -165,8 +168,8 @@ def _check_open_view(device: "Device", task: str, view: TaskView) -> None:
     """What the device last announced of an open task is what its disk gives."""
     if any(task in user.open for user in device.users):
         shown = device.views.get(task)
-        if shown is not None and at_rest(shown) != at_rest(view):
-            detail = difference(at_rest(shown), at_rest(view))
+        if shown is not None and at_rest(shown, view) != at_rest(view):
+            detail = difference(at_rest(shown, view), at_rest(view))
             raise Violation(f"{device.label} shows another view of {task} than its disk gives: {detail}")
 
 
