@@ -266,8 +266,9 @@ def test_two_devices_that_ran_one_step_apart_show_one_outcome_everywhere() -> No
     assert isinstance(again(a, Effect.IDEMPOTENT), CallRecorded)
 
 
-def test_a_result_that_is_there_stands_before_one_that_was_lost() -> None:
-    _, (a, b) = devices("a", "b")
+@pytest.mark.parametrize("seed", range(6))
+def test_a_result_that_is_there_stands_before_one_that_was_lost(seed: int) -> None:
+    _, (a, b) = devices("a", "b", seed=seed)
     end(a, begin(a), None, lost=True)
     end(b, begin(b), '"b"')
     sync(a, b)

@@ -99,6 +99,11 @@ def test_schemas_that_are_not_valid_or_not_bounded_are_refused(schema: object) -
         definition(schema)
 
 
+def test_a_schema_that_refers_to_itself_is_refused_as_such() -> None:
+    with pytest.raises(ValueRefused, match="refers to itself"):
+        definition({"$defs": {"a": {"items": {"$ref": "#/$defs/a"}}}})
+
+
 def doubling(levels: int) -> dict[str, object]:
     defs: dict[str, object] = {"d0": {"type": "string"}}
     for level in range(1, levels):

@@ -107,3 +107,5 @@ def test_a_text_that_is_too_long_for_a_costly_pattern_does_not_match() -> None:
     assert matches("^[a-z]+[a-z]+[a-z]+$", "a" * 200)
     assert not matches("^[a-z]+[a-z]+[a-z]+$", "a" * 2_000)
     assert matches("^[a-z]+$", "a" * 4_000)
+    assert matches("^[a-z]+[a-z]+$", "a" * 1_000)
+    assert not matches("[a-z]+[a-z]+$", "a" * 1_000), "without ^ it may start anywhere"

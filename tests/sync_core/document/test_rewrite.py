@@ -9,7 +9,7 @@ from sync_core.document.slots import SlotState
 from sync_core.entry import Entry, EntryKind
 from sync_core.ids import new_writer
 from tests.sync_core.document.log import CONFIRMED, SUBJECT, TASK, Device, assert_converged, devices, sync
-from tests.sync_core.updates import section, update
+from tests.sync_core.updates import note, number, section, update
 
 
 def rewrite(device: Device, unsent: list[Entry], *, skip: frozenset[int] = frozenset()) -> list[bytes]:
@@ -119,6 +119,15 @@ def test_a_write_that_has_arrived_already_is_not_made_twice() -> None:
     assert a.document.slot("x").state is SlotState.MISSING
 
 
+def test_a_write_that_was_written_again_before_is_not_made_a_third_time() -> None:
+    _, (a, b) = devices("a", "b")
+    a.confirm("x", "1")
+    waiting = a.outbox
+    assert rewrite(a, waiting) != [b""]
+    sync(a, b)
+    assert rewrite(a, waiting) == [b""]
+
+
 def test_note_edits_move_with_what_others_wrote_meanwhile() -> None:
     _, (a, b) = devices("a", "b")
     a.update(a.document.write_note("n", "one\ntwo\nthree\n", None))
@@ -187,13 +196,17 @@ def test_a_compacted_base_serves_as_well() -> None:
     assert fresh.view() == view
 
 
-@pytest.mark.parametrize("poison", [b"\x01", update(section(2**40, 0, b"\x1f"))])
+HALF_DONE = update(section(2**41, 0, note("poison", root="note:n"), b"\x04\x00" + number(2**41) + b"\x00\x01x"))
+
+
+@pytest.mark.parametrize("poison", [b"\x01", HALF_DONE])
 def test_an_update_that_pycrdt_refuses_is_left_out_and_the_others_follow(poison: bytes) -> None:
     _, (a, b) = devices("a", "b")
+    a.update(a.document.append_note("n", "mine\n"))
     a.confirm("x", "1")
     a.outbox.insert(0, Entry(f"{TASK}:state", 2**41, 1, EntryKind.UPDATE, poison, "a"))
-    waiting = a.outbox
-    updates = rewrite(a, waiting)
-    assert [bool(payload) for payload in updates] == [False, True]
+    updates = rewrite(a, a.outbox)
+    assert [bool(payload) for payload in updates] == [False, True, True]
     sync(a, b)
     assert b.document.slot("x").value == 1
+    assert b.document.note("n").text == "mine\n"

@@ -90,6 +90,13 @@ def test_an_unreadable_candidate_is_shown_and_makes_a_conflict() -> None:
         assert slot.value is None
 
 
+def test_an_unreadable_candidate_is_never_grouped_with_another() -> None:
+    slot = derive_slot(
+        "x", [write("u", "1", readable=False), write("v", "1", readable=False), write("a", "1")], {}, False
+    )
+    assert {candidate.write_id for candidate in slot.candidates} == {"u", "v", "a"}
+
+
 def test_a_conflicted_slot_has_no_value() -> None:
     assert derive_slot("x", [write("a", "1"), write("b", "2")], {}, False).value is None
 
@@ -244,6 +251,16 @@ def test_lamport_numbers_go_up_from_the_highest_seen_in_the_slot() -> None:
     pc.confirm("budget", "3")
     assert pc.document.slot("budget").candidates[0].n == 3
     assert pc.document.slot("other").candidates[0].n == 1
+
+
+def test_a_lower_number_that_arrives_later_does_not_lower_the_next_one() -> None:
+    _, (phone, pc) = devices("phone", "pc")
+    pc.confirm("budget", "0")
+    for amount in "123":
+        phone.confirm("budget", amount)
+    sync(phone, pc)
+    phone.confirm("budget", "4")
+    assert phone.document.slot("budget").candidates[0].n == 4
 
 
 # --- scenarios --------------------------------------------------------------------------------------------------------
