@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import resource
 import signal
 import stat
 import subprocess
@@ -114,15 +115,20 @@ def values_of(slot: dict[str, Any]) -> set[str]:
 # --- the relay and the folder -----------------------------------------------------------------------------------------
 
 
-def test_a_relay_is_up_in_less_than_a_third_of_a_second(tmp_path: Path) -> None:
-    fastest = 9.0
-    for _ in range(8):
-        started = time.monotonic()
+def test_a_relay_starts_and_stops_within_a_third_of_a_second_of_processor_time(tmp_path: Path) -> None:
+    """Processor time, because on a busy machine the clock on the wall tells of others."""
+
+    def spent_s() -> float:
+        usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return usage.ru_utime + usage.ru_stime
+
+    fastest_s = 9.0
+    for _ in range(5):
+        before_s = spent_s()
         with running_relay(tmp_path, "--port", "0"):
-            fastest = min(fastest, time.monotonic() - started)
-        if fastest < 0.3:
-            return
-    pytest.fail(f"The fastest of 8 starts took {fastest:.2f} s.")
+            pass
+        fastest_s = min(fastest_s, spent_s() - before_s)
+    assert fastest_s < 0.3
 
 
 def test_the_store_is_this_users_alone(phone: Device) -> None:
