@@ -8,6 +8,7 @@ pycrdt itself turns 5 into 5.0 and rounds large integers, so a value is text bef
 import hashlib
 import json
 import math
+import re
 from decimal import Decimal
 
 from sync_core.errors import ValueRefused
@@ -19,6 +20,7 @@ JsonValue = None | bool | int | float | Decimal | str | list["JsonValue"] | dict
 
 _DEPTH_MAX = 64
 _INT_DIGITS_MAX = 4_000
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def canonical(value: object, field: str = "value") -> str:
@@ -81,7 +83,7 @@ def _write_object(value: dict[object, object], field: str, out: list[str], depth
 
 
 def _write_text(value: str, field: str, out: list[str]) -> None:
-    if any("\ud800" <= char <= "\udfff" for char in value):
+    if _SURROGATE.search(value):
         raise ValueRefused(f"{field} holds a lone surrogate, which is no text.", hint="Decode the text properly first.")
     out.append(json.dumps(str(value), ensure_ascii=True))
 
@@ -96,17 +98,20 @@ def _number(text: str) -> float | Decimal:
     return Decimal(text) if "E" in text else float(text)
 
 
+def _refuse_constant(name: str) -> float:
+    raise ValueError(name)
+
+
+_decoder = json.JSONDecoder(parse_float=_number, parse_constant=_refuse_constant)
+
+
 def parse(text: str) -> JsonValue:
     """Return the value of a canonical text; raises `ValueRefused` for text that is no JSON."""
     try:
-        value: JsonValue = json.loads(text, parse_float=_number, parse_constant=_refuse_constant)
+        value: JsonValue = _decoder.decode(text)
     except (ValueError, RecursionError):
         raise ValueRefused("The stored text is not JSON.") from None
     return value
-
-
-def _refuse_constant(name: str) -> float:
-    raise ValueError(name)
 
 
 def digest_text(text: str) -> str:
