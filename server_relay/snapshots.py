@@ -12,7 +12,7 @@ from server_relay.config import RelaySettings
 from server_relay.hello import tell_heads
 from server_relay.records import SetSnapshots
 from server_relay.sessions import Session, Turn
-from server_relay.streams import StreamLog, TaskLog
+from server_relay.streams import DIGEST_BYTES, StreamLog, TaskLog
 from sync_core.limits import SNAPSHOT_BYTES_MAX
 from sync_core.wire import SnapshotConfirmed, SnapshotOffer, SnapshotRef, SnapshotWanted
 
@@ -27,6 +27,7 @@ def offer_snapshot(turn: Turn, log: TaskLog, session: Session, offer: SnapshotOf
     fits = (
         offer.epoch == stream.epoch
         and 0 < offer.covers_seq <= stream.head
+        and len(offer.digest) == DIGEST_BYTES
         and offer.previous == (latest.sha256 if latest else "")
         and blob is not None
         and blob.complete

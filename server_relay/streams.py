@@ -16,8 +16,9 @@ from sync_core.entry import CHAIN_START, WriterRow
 from sync_core.ids import StreamName, stream_id
 from sync_core.wire import ClientFrame, SnapshotRef, StreamHead
 
-__all__ = ["EPOCH_BYTES", "Job", "Known", "Run", "StreamLog", "TaskLog"]
+__all__ = ["DIGEST_BYTES", "EPOCH_BYTES", "Job", "Known", "Run", "StreamLog", "TaskLog"]
 
+DIGEST_BYTES = 32
 EPOCH_BYTES = 8
 
 

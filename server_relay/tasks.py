@@ -12,7 +12,7 @@ from server_relay.hello import places_wanted, say_hello
 from server_relay.intake import Intake
 from server_relay.sessions import CLOSE_POLICY, Session, Turn
 from server_relay.snapshots import ask_for_snapshots, confirm_snapshot, offer_snapshot
-from server_relay.streams import Job, TaskLog
+from server_relay.streams import DIGEST_BYTES, Job, TaskLog
 from sync_core.errors import ProtocolError, SegueError, ValueRefused
 from sync_core.ids import Entropy, check_task
 from sync_core.wire import (
@@ -182,6 +182,8 @@ class Tasks:
 
     def _pass_on(self, turn: Turn, log: TaskLog, digest: DigestAt, grant: Grant, session: Session) -> None:
         """Pass a digest to the other followers; one of another epoch, or from a reader, is dropped."""
+        if len(digest.digest) != DIGEST_BYTES:
+            raise ProtocolError(f"A digest has {DIGEST_BYTES} bytes.")
         stream = log.streams.get(log.names[digest.stream])
         if stream is None or digest.epoch != stream.epoch or not grant.role.may_write:
             return

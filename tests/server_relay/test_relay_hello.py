@@ -2,6 +2,7 @@
 
 import pytest
 
+from server_relay.effects import ReadTail, RelayAnswer, RelayRead
 from server_relay.records import StartStream
 from sync_core.entry import Entry, EntryKind, Plan, VersionDecision, encode_record
 from sync_core.ids import StreamName
@@ -96,6 +97,29 @@ def test_a_reader_goes_on_from_its_cursors(harness: Harness) -> None:
         (f"{TASK}:state", 2),
         (f"{TASK}:history", 3),
     ]
+
+
+def test_what_a_reader_has_is_not_even_read_for_it(harness: Harness) -> None:
+    """A reader near the head costs the mailbox its tail, not the whole log."""
+    phone = filled(harness, *(item(seq) for seq in range(1, 10)), version(1))
+    heads = phone.hello(TASK)
+    reads: list[int] = []
+    take = harness.model.read
+
+    def noted(read: RelayRead) -> RelayAnswer:
+        if isinstance(read, ReadTail):
+            reads.append(read.after_no)
+        return take(read)
+
+    harness.model.read = noted  # type: ignore[method-assign]
+    desktop = harness.login("desktop")
+    desktop.hello(TASK, position(HISTORY, epoch_of(heads), tuple(item(seq) for seq in range(1, 9))))
+    desktop.hello(
+        TASK,
+        position(HISTORY, epoch_of(heads), tuple(item(seq) for seq in range(1, 9))),
+        position(STATE, epoch_of(heads, STATE), (version(1),)),
+    )
+    assert reads == [8, 8]
 
 
 def test_a_reader_at_the_heads_gets_nothing_but_what_comes_next(harness: Harness) -> None:
