@@ -193,6 +193,19 @@ def test_a_second_hello_during_a_catch_up_starts_over_where_it_says(harness: Har
     assert [entry.writer_seq for entry in desktop.entries()][-30:] == list(range(1, 31))
 
 
+def test_a_portion_that_was_read_for_an_earlier_hello_is_not_sent(harness: Harness) -> None:
+    big(harness, 30)
+    desktop = harness.login("desktop")
+    first = harness.relay.turn(desktop.received(Hello(TASK)), harness.now_ms)
+    (late,) = [effect for effect in first if isinstance(effect, ReadTail)]
+    epoch = harness.login("other").hello(TASK).streams[0].epoch
+    read = tuple(item(seq, size=20_000) for seq in range(1, 31))
+    desktop.hello(TASK, position(StreamName.HISTORY, epoch, read))
+    harness.turn(harness.model.read(late))
+    harness.drain()
+    assert desktop.entries() == []
+
+
 def test_one_portion_at_a_time_is_read_for_a_session(harness: Harness) -> None:
     big(harness, 10)
     big(harness, 10, "other")

@@ -159,6 +159,10 @@ def test_an_unfollowed_task_is_sent_no_more(harness: Harness) -> None:
     assert desktop.frames == []
 
 
+def test_unfollowing_what_nobody_holds_reads_nothing(harness: Harness) -> None:
+    assert harness.login("desktop").send(Unfollow(TASK)) == []
+
+
 def test_a_follower_that_left_is_forgotten(harness: Harness) -> None:
     phone, desktop = filled(harness, item(1)), harness.login("desktop")
     desktop.hello(TASK)

@@ -5,6 +5,7 @@ import hashlib
 import pytest
 from msgspec.structs import replace
 
+from server_relay.records import AppendStored, Cover
 from sync_core.entry import (
     CallIntent,
     CallOutcome,
@@ -16,6 +17,7 @@ from sync_core.entry import (
     WriterRow,
     encode_record,
 )
+from sync_core.ids import StreamName
 from sync_core.wire import BlobPiece, Listing, ListTasks, Receipt, Refusal, RefusalCode
 from tests.server_relay.harness import Client, Harness
 from tests.server_relay.wire_client import history_entry
@@ -145,6 +147,9 @@ def test_what_a_recovered_snapshot_covers_is_receipted_at_its_place(harness: Har
 def test_a_second_snapshot_covers_only_what_is_new(harness: Harness, desktop: Client) -> None:
     bring(desktop, snapshot(clock=2, seqs=2))
     bring(desktop, snapshot(), seq=2)
+    covers = [write.covers for write in harness.writes if isinstance(write, AppendStored)]
+    state = StreamName.STATE
+    assert covers == [(Cover(state, PHONE, 1, 1, 1),), (Cover(state, PHONE, 2, 3, 2),)]
     phone = harness.login("phone")
     phone.push(TASK, text(1, 0), text(2, 1), text(3, 2), recovered=True)
     assert phone.receipts() == [(PHONE, 1, 1), (PHONE, 2, 2), (PHONE, 3, 2)]
