@@ -255,10 +255,10 @@ def _read_map_item(data: bytes, i: int, info: int, writer: int, clock: int, foun
     if info == _MAP_STRING:
         if data[i] != _ANY_STRING:
             _refuse("sets a key to something else than text")
-        start = i + 1
-        _, i = _text(data, start)
-        if i - start > bytes_max:
+        i += 1
+        if _number(data, i)[0] > bytes_max:
             _refuse(f"sets a key to more than {bytes_max} bytes")
+        _, i = _text(data, i)
     found.sets.append((root, key, writer, clock))
     return i
 

@@ -68,7 +68,7 @@ SHAPES: dict[str, bytes] = {
     "bytes for a value": slot_of(b"\x01\x74\x01x"),
     "two values": slot_of(b"\x02\x77\x01x\x77\x01x"),
     "no value": slot_of(b"\x00"),
-    "a value that is too large": slot_of(b"\x01\x77" + text("x" * SLOT_WRITE_BYTES_MAX)),
+    "a value that is too large": slot_of(b"\x01\x77" + text("x" * (SLOT_WRITE_BYTES_MAX + 1))),
     "two clocks deleted under one key": mine(item(b"\x02", 1, root="slots", key=KEY)),
     "a nested map": mine(item(b"\x01", 7, root="slots", key=KEY)),
     "a nested text": mine(item(b"\x02", 7)),

@@ -8,7 +8,14 @@ from collections.abc import Callable
 import pytest
 
 from sync_core.errors import EntryRefused
-from sync_core.limits import PAYLOAD_BYTES_MAX, SCAN_STRUCTS_MAX
+from sync_core.limits import (
+    DEFINITION_WRITE_BYTES_MAX,
+    PAYLOAD_BYTES_MAX,
+    SCAN_IDS_MAX,
+    SCAN_STRUCTS_MAX,
+    SLOT_WRITE_BYTES_MAX,
+    SNAPSHOT_BYTES_MAX,
+)
 from sync_core.scan import GENESIS_CLOCKS, scan_document, scan_update
 from tests.sync_core.shapes import ME, SHAPES, STRANGER, VICTIM
 from tests.sync_core.updates import genesis, item, note, number, section, slot, text, update
@@ -31,13 +38,33 @@ def test_a_key_that_is_set_and_deleted_in_one_update_is_shown_as_set() -> None:
     assert scan_update(update(section(ME, 0, gone))).sets == (("slots", "a/0123456789abcdef", ME, 0),)
 
 
-def test_the_largest_numbers_and_sizes_that_are_allowed_pass() -> None:
+def test_the_largest_numbers_that_are_allowed_pass() -> None:
     big = 2**53 - 1
     assert scan_update(update(section(big, 2**31 - 1, note("x")))).structs == ((big, 2**31 - 1, 2**31),)
-    full = note("x" * (PAYLOAD_BYTES_MAX - 40))
-    assert scan_update(update(section(ME, 0, full))).structs == ((ME, 0, PAYLOAD_BYTES_MAX - 40),)
-    many = [note("x", left=(VICTIM, 1))] * SCAN_STRUCTS_MAX
-    assert len(scan_update(update(section(ME, 0, *many))).inserts) == SCAN_STRUCTS_MAX
+    assert scan_update(update(deletes=[(big, 2**31 - 1, 1)])).deletes == ((big, 2**31 - 1, 1),)
+
+
+FRAME = len(update(section(ME, 0, note("x" * 70_000)))) - 70_000
+BOUNDS: dict[str, tuple[int, Callable[[int], bytes]]] = {
+    "bytes": (PAYLOAD_BYTES_MAX, lambda most: update(section(ME, 0, note("x" * (most - FRAME))))),
+    "structs": (SCAN_STRUCTS_MAX, lambda most: update(section(ME, 0, *[note("x", left=(VICTIM, 1))] * most))),
+    "ids": (SCAN_IDS_MAX, lambda most: update(*(section(ME + n, 0, note("x")) for n in range(most)))),
+    "ids deleted of": (SCAN_IDS_MAX, lambda most: update(deletes=[(ME + n, 0, 1) for n in range(most)])),
+    "ranges deleted": (SCAN_STRUCTS_MAX, lambda most: b"\x00\x01" + number(ME) + number(most) + b"\x05\x01" * most),
+    "bytes of a slot": (SLOT_WRITE_BYTES_MAX, lambda most: update(section(ME, 0, slot("x" * most)))),
+    "bytes of a definition": (
+        DEFINITION_WRITE_BYTES_MAX,
+        lambda most: update(section(ME, 0, slot("x" * most, root="slotdefs"))),
+    ),
+}
+
+
+@pytest.mark.parametrize("bound", BOUNDS)
+def test_a_bound_may_be_reached_and_not_passed(bound: str) -> None:
+    most, build = BOUNDS[bound]
+    scan_update(build(most))
+    with pytest.raises(EntryRefused):
+        scan_update(build(most + 1))
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -159,6 +186,13 @@ def test_sections_that_wait_for_each_other_in_a_circle_are_refused() -> None:
 def test_an_origin_that_a_document_does_not_hold_is_shown_for_the_guard_to_judge() -> None:
     scan = scan_document(update(section(ME, 0, note("a", left=(VICTIM, 0)), note("b", left=(ME, 0)))))
     assert scan.origins == ((VICTIM, 0),)
+    behind = scan_document(update(section(ME, 0, note("a", left=(VICTIM, 1))), section(VICTIM, 0, note("b"))))
+    assert behind.origins == ((VICTIM, 1),)
+
+
+def test_a_document_larger_than_a_snapshot_may_be_is_refused_unread() -> None:
+    with pytest.raises(EntryRefused, match=str(SNAPSHOT_BYTES_MAX)):
+        scan_document(bytes(SNAPSHOT_BYTES_MAX + 1))
 
 
 def test_a_document_of_many_ids_that_wait_in_a_long_row_is_read_in_bounded_steps() -> None:
@@ -182,5 +216,5 @@ def test_a_character_that_is_cut_in_two_is_refused_in_a_document() -> None:
 
 def test_text_is_measured_in_the_units_of_the_format() -> None:
     assert text("é😀") == b"\x06" + "é😀".encode()
-    for value, units in (("abc", 3), ("é漢", 2), ("😀", 2), ("a\x00b", 3)):
+    for value, units in (("abc", 3), ("é漢", 2), ("\uffff", 1), ("😀\uffff", 3), ("a\x00b", 3)):
         assert scan_update(update(section(ME, 0, note(value)))).structs == ((ME, 0, units),)
