@@ -48,7 +48,7 @@ class Device(Driver[DeviceEvent, fx.Effect]):
         self.wants_link = True
         self._answers: dict[int, tuple[Callable[[object], None], Callable[[SegueError], None]]] = {}
         self._announced: dict[str, TaskView] = {}
-        self._tick_ms = self.rng.choice((200, 400, 700))
+        self._tick_ms = self.rng.choice((400, 900, 1_500))
 
     # --- life ---------------------------------------------------------------------------------------------------------
 

@@ -27,7 +27,7 @@ def build(seed: int) -> tuple[World, int]:
     """Return the world of a seed, with everything arranged that will happen, and how long its fault phase is (ms)."""
     rng = Random(f"{seed} schedule")
     plan = draw_plan(rng)
-    world = World(seed, plan, snapshot_tail_entries=rng.choice((6, 12, 1_000)), thorough=seed % 8 == 0)
+    world = World(seed, plan, snapshot_tail_entries=rng.choice((6, 12, 1_000)), thorough=seed % 16 == 0)
     tasks = TASKS[: rng.choice((1, 1, 2, 3))]
     mix = _draw_mix(rng)
     fault_ms = rng.choice((4_000, 8_000, 14_000))
