@@ -14,10 +14,10 @@ from sync_core.wire import Heads, StreamPosition
 
 __all__ = ["places_wanted", "say_hello", "tell_heads"]
 
-Positions = dict[StreamName, StreamPosition]
+_Positions = dict[StreamName, StreamPosition]
 
 
-def places_wanted(log: TaskLog, positions: Positions, known: Known) -> tuple[RelayRead, ...]:
+def places_wanted(log: TaskLog, positions: _Positions, known: Known) -> tuple[RelayRead, ...]:
     """Return the read of the places that must be known before a Hello can be answered; none for a reader at the heads
     or at the start."""
     cursors = {
@@ -34,7 +34,7 @@ def places_wanted(log: TaskLog, positions: Positions, known: Known) -> tuple[Rel
 
 
 def say_hello(
-    turn: Turn, log: TaskLog, session: Session, positions: Positions, known: Known, entropy: Entropy, number: int
+    turn: Turn, log: TaskLog, session: Session, positions: _Positions, known: Known, entropy: Entropy, number: int
 ) -> None:
     """Answer the Hello of this number, all of whose pages came: find lost logs, start the follow, tell the heads."""
     lost = [name for name, position in positions.items() if _is_lost(log, position, known)]
@@ -87,7 +87,7 @@ def _is_lost(log: TaskLog, position: StreamPosition, known: Known) -> bool:
 
 
 def _follow(
-    log: TaskLog, session: Session, positions: Positions, cursors: dict[StreamName, int], known: Known
+    log: TaskLog, session: Session, positions: _Positions, cursors: dict[StreamName, int], known: Known
 ) -> Follow:
     starts = [log.head_no]
     for name, cursor in cursors.items():

@@ -65,10 +65,13 @@ class Intake:
         self._grant = grant
         self._known = known
         self._entropy = entropy
-        self._stopped: set[tuple[str, int]] = set()
+        self._may_write = grant.role.may_write
+        self._recovered = False
+        self._stopped: set[tuple[str, int]] = set(session.reused)
 
     def take(self, push: Push) -> None:
         """Judge the entries of a push, in order."""
+        self._recovered = push.recovered
         for index, entry in enumerate(push.entries):
             if (entry.stream, entry.writer) in self._stopped:
                 continue
@@ -106,7 +109,7 @@ class Intake:
     # --- one entry ---------------------------------------------------------------------------------------------------
 
     def _judge(self, entry: Entry, push: Push) -> None:
-        if not self._grant.role.may_write:
+        if not self._may_write:
             raise _Refuse(RefusalCode.ROLE, "This device may read only.")
         name = self._log.names.get(entry.stream)
         if name is None:
@@ -236,6 +239,8 @@ class Intake:
 
     def _refuse(self, entry: Entry, refusal: _Refuse) -> None:
         row = None
+        if refusal.code is RefusalCode.WRITER_REUSED and not self._recovered:
+            self._session.reused.add((entry.stream, entry.writer))
         if refusal.code is not RefusalCode.ROLE:
             self._stopped.add((entry.stream, entry.writer))
             name = self._log.names.get(entry.stream)

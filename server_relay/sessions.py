@@ -1,7 +1,6 @@
 """What a relay holds of each connection, and of the turn that it is in."""
 
 from collections import deque
-from typing import TYPE_CHECKING
 
 from server_relay.admission import Grant
 from server_relay.effects import Close, RelayEffect, RelayRead, Send, Written
@@ -9,9 +8,6 @@ from server_relay.records import MailboxWrite
 from sync_core.ids import StreamName
 from sync_core.limits import FRAME_BYTES_MAX, OUT_QUEUE_BYTES_MAX
 from sync_core.wire import BlobWanted, ListTasks, RelayFrame, StreamPosition, encode_frame
-
-if TYPE_CHECKING:
-    from server_relay.streams import TaskLog
 
 __all__ = [
     "CLOSE_POLICY",
@@ -60,6 +56,8 @@ class Session:
     """One connection. `grant` is None before login; `closed` once the relay gave it up, `gone` once it is no more.
 
     `out_bytes` wait to be written to it, as far as the relay knows; `progress_ms` is when they last became fewer.
+    `reused` are the (stream, writer) of which a number was refused as used for something else: what follows stands on
+    it, and is passed over; the device writes it again under another id.
     `behind` is the line of tasks to catch up, `reading` the follow (or request) whose read is under way.
     """
 
@@ -77,6 +75,7 @@ class Session:
         "progress_ms",
         "reading",
         "requests",
+        "reused",
         "since_ms",
     )
 
@@ -94,6 +93,7 @@ class Session:
         self.pages: dict[str, list[StreamPosition]] = {}
         self.behind: deque[str] = deque()
         self.requests: deque[Request] = deque()
+        self.reused: set[tuple[str, int]] = set()
         self.reading: Follow | Request | None = None
 
     def has_room(self, size: int) -> bool:
@@ -122,7 +122,6 @@ class Turn:
         self.reads: list[RelayRead] = []
         self.closes: list[Close] = []
         self.speaking: dict[int, Session] = {}
-        self.dirty: dict[tuple[str, str], TaskLog] = {}
         self.pump: dict[int, Session] = {}
 
     def reply(self, session: Session, frame: RelayFrame) -> None:

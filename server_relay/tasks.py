@@ -33,7 +33,7 @@ from sync_core.wire import (
 __all__ = ["TaskFrame", "Tasks", "refuse"]
 
 TaskFrame = Hello | Unfollow | Push | BlobPiece | BlobWanted | BlobAbsent | DigestAt | SnapshotOffer | SnapshotConfirmed
-Key = tuple[str, str]
+_Key = tuple[str, str]
 
 _NO_READS: tuple[RelayRead, ...] = ()
 
@@ -51,7 +51,8 @@ class Tasks:
         self._settings = settings
         self._entropy = entropy
         self._counts = counts
-        self._logs: dict[Key, TaskLog] = {}
+        self._logs: dict[_Key, TaskLog] = {}
+        self._dirty: dict[_Key, TaskLog] = {}
 
     def __len__(self) -> int:
         return len(self._logs)
@@ -160,7 +161,7 @@ class Tasks:
                 follow.own[stored.name, stored.writer] = stored.writer_seq
         if intake.stored:
             self._counts["entries_stored"] += len(intake.stored)
-            turn.dirty[log.key] = log
+            self._dirty[log.key] = log
         for answer in intake.answers:
             turn.reply(session, answer)
             if isinstance(answer, Refusal):
@@ -196,10 +197,11 @@ class Tasks:
 
     def flush(self, turn: Turn) -> None:
         """Write and send what was stored in this turn."""
-        for log in turn.dirty.values():
+        for log in self._dirty.values():
             deliver(turn, log)
             turn.writes.append(log.take_fresh(turn.now_ms))
             ask_for_snapshots(turn, log, self._settings)
+        self._dirty.clear()
 
     def leave(self, session: Session) -> None:
         """Forget a connection's follows."""
@@ -219,7 +221,7 @@ class Tasks:
         for key in idle:
             del self._logs[key]
 
-    def drop(self, keys: Iterable[Key]) -> list[Session]:
+    def drop(self, keys: Iterable[_Key]) -> list[Session]:
         """Forget tasks whose commit failed; returns the sessions that follow them or have a frame in their line."""
         sessions: list[Session] = []
         for key in keys:
@@ -230,5 +232,5 @@ class Tasks:
         return sessions
 
 
-def _key(answer: LookedUp | BlobRead) -> Key:
+def _key(answer: LookedUp | BlobRead) -> _Key:
     return answer.subject, answer.task

@@ -43,7 +43,7 @@ _PUT_BLOB = (
 _SET_ABSENT = "INSERT INTO blobs VALUES (?, ?, 0, 0, 0, 1) ON CONFLICT (task, sha256) DO UPDATE SET absent = 1"
 _IDS_MAX = 100_000
 
-Row = tuple[object, ...]
+_Row = tuple[object, ...]
 
 
 class TaskIds:
@@ -85,12 +85,12 @@ class _Rows:
     """The rows of all tasks' appends, collected so that each table is written in one go."""
 
     def __init__(self) -> None:
-        self.entries: list[Row] = []
-        self.heads: dict[int, Row] = {}
-        self.writers: list[Row] = []
-        self.covers: list[Row] = []
-        self.steps: list[Row] = []
-        self.summaries: list[Row] = []
+        self.entries: list[_Row] = []
+        self.heads: dict[int, _Row] = {}
+        self.writers: list[_Row] = []
+        self.covers: list[_Row] = []
+        self.steps: list[_Row] = []
+        self.summaries: list[_Row] = []
 
     def add(self, task: int, write: AppendStored) -> None:
         """Collect the rows of one task."""
@@ -146,7 +146,7 @@ class _Rows:
 
     def write(self, connection: sqlite3.Connection) -> None:
         """Write all rows."""
-        batches: tuple[tuple[str, Iterable[Row]], ...] = (
+        batches: tuple[tuple[str, Iterable[_Row]], ...] = (
             (_APPEND_ENTRY, self.entries),
             (_MOVE_HEAD, self.heads.values()),
             (_PUT_WRITER, self.writers),
