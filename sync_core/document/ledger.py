@@ -1,7 +1,8 @@
 """Ledger: what the numbered entries of a task's document have set, to judge what the bytes of an entry cannot show.
 
-A key is set once and never overwritten; text hangs on text, never on a map item; and no run is cut between the two
-halves of a character. Each entry is judged against exactly the numbered entries before it, so every device comes to the
+A key is set once, and never again whoever deleted it (pycrdt deletes one of two items under one key by itself, which no
+update shows, so liveness is no ground for a verdict); text hangs on text, never on a map item;
+and no run is cut between the two halves of a character. Each entry is judged against exactly the numbered entries before it, so every device comes to the
 same verdict, whatever unsent work it holds. The document is not asked: it holds own entries that have no number yet.
 """
 
@@ -13,21 +14,20 @@ from sync_core.scan import Scan, scan_document, scan_update
 
 __all__ = ["Ledger"]
 
-ItemId = tuple[int, int]
-Key = tuple[str, str]
+_ItemId = tuple[int, int]
+_Key = tuple[str, str]
 
 
 class Ledger:
-    """Live keys of the map roots with their items, where all map items are, and the second halves of characters.
+    """Keys that were ever set, where all map items are, and the second halves of characters.
 
     What a task is loaded from is scanned when the first verdict is wanted, because most openings never need one.
     """
 
     def __init__(self) -> None:
-        self._live: dict[Key, ItemId] = {}
-        self._keys: dict[int, dict[int, Key]] = {}
+        self._set: set[_Key] = set()
         self._map_runs: dict[int, list[tuple[int, int]]] = {}
-        self._halves: set[ItemId] = set()
+        self._halves: set[_ItemId] = set()
         self._unread: list[tuple[bytes, bool]] = []
 
     def load(self, document: bytes, updates: Iterable[bytes]) -> None:
@@ -63,15 +63,15 @@ class Ledger:
                 raise StoreDamaged(f"What is stored of the task does not pass the guard: {error.sentence}") from None
             self._take(scan, self._fresh(scan))
 
-    def _fresh(self, scan: Scan) -> list[tuple[Key, ItemId]]:
+    def _fresh(self, scan: Scan) -> list[tuple[_Key, _ItemId]]:
         """Return (key, item) of the map items that are not here yet."""
         return [
             ((root, key), (writer, clock)) for root, key, writer, clock in scan.sets if not self._is_map(writer, clock)
         ]
 
-    def _check_keys(self, fresh: list[tuple[Key, ItemId]]) -> None:
+    def _check_keys(self, fresh: list[tuple[_Key, _ItemId]]) -> None:
         keys = {key for key, _ in fresh}
-        if len(keys) < len(fresh) or any(key in self._live for key in keys):
+        if len(keys) < len(fresh) or not keys.isdisjoint(self._set):
             raise EntryRefused("The update overwrites a key of a slot.")
 
     def _is_map(self, writer: int, clock: int) -> bool:
@@ -79,29 +79,15 @@ class Ledger:
         at = bisect_right(runs, clock, key=_first) - 1 if runs else -1
         return runs is not None and at >= 0 and clock < runs[at][1]
 
-    def _take(self, scan: Scan, fresh: list[tuple[Key, ItemId]]) -> None:
+    def _take(self, scan: Scan, fresh: list[tuple[_Key, _ItemId]]) -> None:
         for key, (writer, clock) in fresh:
-            self._live[key] = (writer, clock)
-            self._keys.setdefault(writer, {})[clock] = key
+            self._set.add(key)
             runs = self._map_runs.setdefault(writer, [])
             if runs and runs[-1][1] == clock:
                 runs[-1] = (runs[-1][0], clock + 1)
             else:
                 runs.append((clock, clock + 1))
-        for writer, clock, length in scan.deletes:
-            self._delete(writer, clock, clock + length)
         self._halves.update(scan.halves)
-
-    def _delete(self, writer: int, start: int, end: int) -> None:
-        keys = self._keys.get(writer)
-        if not keys:
-            return
-        gone = range(start, end) if end - start < len(keys) else list(keys)
-        for clock in gone:
-            if start <= clock < end and clock in keys:
-                key = keys.pop(clock)
-                if self._live.get(key) == (writer, clock):
-                    del self._live[key]
 
 
 def _first(run: tuple[int, int]) -> int:

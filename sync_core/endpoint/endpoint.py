@@ -338,4 +338,5 @@ def _by_name(tools: Iterable[Tool[..., object]]) -> dict[str, Tool[..., object]]
 def _refusal(status: Status) -> Refused | None:
     if status.link is not LinkState.REFUSED:
         return None
-    return Refused(f"The relay refused this device: {status.reason}.", hint="Renew the token, then open it again.")
+    reason = status.reason.rstrip(".")
+    return Refused(f"The relay refused this device: {reason}.", hint="Renew the token, then open it again.")

@@ -13,7 +13,7 @@ from sync_core.replica.log import advance
 from sync_core.replica.outbox import key_of
 from sync_core.replica.recovery import start_epoch, table_at
 from sync_core.replica.snapshots import numbered_document
-from sync_core.replica.stream import OwnPlace, StreamReplica
+from sync_core.replica.stream import OwnPlace, StreamReplica, is_covered
 from sync_core.replica.task import DigestClaim, Rewrite, TaskReplica
 from sync_core.replica.transfers import Download
 from sync_core.replica.writes import (
@@ -304,11 +304,17 @@ def _adopt(task: TaskReplica, stream: StreamReplica, data: bytes) -> None:
         return
     if snapshot.covers_seq != ref.covers_seq or snapshot.covers_seq <= stream.cursor:
         return
+    table = {row.writer: row for row in snapshot.writers}
+    if task.must_bring_back and not is_covered(stream.snapshot_writers, table):
+        # What only this device holds, in merged form, goes into the outbox before the row gives way to the snapshot.
+        task.bring_back = True
+        task.hello_again = True
+        task.reload()
+        return
     if snapshot.document:
         scan_document(snapshot.document)
     scratch = numbered_document(task, snapshot.document, snapshot.records, snapshot.covers_seq)
-    writers = {row.writer: row for row in snapshot.writers}
-    if scratch.digest(stream.name, writers) != snapshot.digest:
+    if scratch.digest(stream.name, table) != snapshot.digest:
         raise EntryRefused("The snapshot does not hold what its digest says.")
     for entry in snapshot.records:
         task.core.write(PutEntry(entry, own=entry.writer in task.own_writers))

@@ -70,7 +70,6 @@ def snapshots_missing(task: TaskReplica, image: TaskImage) -> list[str]:
         for stream in image.streams
         for entry in stream.entries
         if entry.kind is EntryKind.SNAPSHOT
-        and entry.relay_seq is not None
         and entry.blob is not None
         and entry.blob not in task.snapshots
         and entry.blob not in task.snapshots_lost

@@ -72,7 +72,7 @@ def _refuse_unknown(task: TaskReplica, opening: Opening) -> None:
     if session.logged_in:
         raise TaskNotFound(f"Nobody has a task {task.key}.")
     if session.state is LinkState.REFUSED:
-        raise Refused(f"The relay refused this device: {session.reason}.")
+        raise Refused(f"The relay refused this device: {session.reason.rstrip('.')}.")
     raise NotSyncedYet(f"This device has not read {task.key} yet and has no link to the relay.")
 
 

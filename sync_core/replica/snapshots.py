@@ -50,7 +50,7 @@ def fill(
     entries = tuple(entries)
     document.load(compacted, (), in_log=in_log)
     for entry in entries:
-        if entry.kind is EntryKind.SNAPSHOT and entry.relay_seq is not None:
+        if entry.kind is EntryKind.SNAPSHOT:
             data = snapshots.get(entry.blob or "")
             if data is None:
                 raise StoreDamaged("The bytes of a recovered snapshot are gone from the store.")
