@@ -2,6 +2,7 @@
 PYTHON ?= python3
 SECONDS ?= 600
 VENV := .venv
+SOURCES := sync_core server_relay clients tests
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
@@ -38,8 +39,8 @@ demo: $(VENV)/demo.stamp
 	@$(BIN)/segue demo
 
 test: $(VENV)/tests.stamp
-	@$(BIN)/ruff check --quiet .
-	@$(BIN)/ruff format --quiet --check .
+	@$(BIN)/ruff check --quiet $(SOURCES)
+	@$(BIN)/ruff format --quiet --check $(SOURCES)
 	@$(BIN)/mypy --strict -p sync_core -p server_relay -p clients
 	@$(BIN)/python -m pytest
 	@$(BIN)/python -m tests.simulation --seconds 60
