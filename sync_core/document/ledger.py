@@ -1,9 +1,10 @@
 """Ledger: what the numbered entries of a task's document have set, to judge what the bytes of an entry cannot show.
 
-A key is set once, and never again whoever deleted it (pycrdt deletes one of two items under one key by itself, which no
-update shows, so liveness is no ground for a verdict); text hangs on text, never on a map item;
-and no run is cut between the two halves of a character. Each entry is judged against exactly the numbered entries before it, so every device comes to the
-same verdict, whatever unsent work it holds. The document is not asked: it holds own entries that have no number yet.
+A key is set once, and never again whoever deleted it: pycrdt deletes one of two items under one key by itself, which no
+update shows, so liveness is no ground for a verdict. Text hangs on text, never on a map item; and no run is cut between
+the two halves of a character. Each entry is judged against exactly the numbered entries before it, so every device
+comes to the same verdict, whatever unsent work it holds. The document is not asked: it holds own entries that have no
+number yet.
 """
 
 from bisect import bisect_right
@@ -27,7 +28,7 @@ class Ledger:
     def __init__(self) -> None:
         self._set: set[_Key] = set()
         self._map_runs: dict[int, list[tuple[int, int]]] = {}
-        self._halves: set[_ItemId] = set()
+        self._halves: dict[int, set[int]] = {}
         self._unread: list[tuple[bytes, bool]] = []
 
     def load(self, document: bytes, updates: Iterable[bytes]) -> None:
@@ -50,7 +51,7 @@ class Ledger:
         new_items = {item for _, item in fresh}
         if any(item in new_items or self._is_map(*item) for item in scan.inserts):
             raise EntryRefused("The update hangs text on a slot.")
-        if not self._halves.isdisjoint(scan.cuts):
+        if any(clock in self._halves.get(writer, ()) for writer, clock in scan.cuts):
             raise EntryRefused("The update cuts a character in two.")
         self._take(scan, fresh)
 
@@ -87,7 +88,12 @@ class Ledger:
                 runs[-1] = (runs[-1][0], clock + 1)
             else:
                 runs.append((clock, clock + 1))
-        self._halves.update(scan.halves)
+        for writer, clock in scan.halves:
+            self._halves.setdefault(writer, set()).add(clock)
+        for writer, clock, length in scan.deletes:
+            halves = self._halves.get(writer)
+            if halves:
+                self._halves[writer] = {half for half in halves if not clock <= half < clock + length}
 
 
 def _first(run: tuple[int, int]) -> int:

@@ -18,14 +18,16 @@ from sync_core.scan import Scan
 from tests.sync_core.document.log import (
     HISTORY,
     STATE,
+    STRANGER,
     TASK,
     Device,
     assert_converged,
+    busy,
     devices,
+    stranger,
 )
 from tests.sync_core.updates import note, number, section, slot, update
 
-STRANGER = 2**40 + 7
 NOTHING = Scan((), (), (), (), ())
 
 
