@@ -32,7 +32,7 @@ class Edit(NamedTuple):
     text: str
 
 
-Block = tuple[int, int, int]
+_Block = tuple[int, int, int]
 """(place in a, place in b, length): a run that is equal in both."""
 
 
@@ -100,12 +100,12 @@ def _join(old: str, group: list[Edit]) -> Edit:
     return Edit(group[0].start, group[-1].end, "".join(text))
 
 
-def matching(a: Sequence[str], b: Sequence[str]) -> list[Block]:
+def matching(a: Sequence[str], b: Sequence[str]) -> list[_Block]:
     """Return the runs of lines that are equal in both, in order: patience, lines that are unique on both sides first.
 
     Where no line is unique, short stretches are compared by the standard library and long ones count as replaced.
     """
-    blocks: list[Block] = []
+    blocks: list[_Block] = []
     stack = [(0, len(a), 0, len(b))]
     while stack:
         i, i_end, j, j_end = stack.pop()
@@ -163,7 +163,7 @@ def _unique(lines: Sequence[str], start: int, end: int) -> dict[str, int]:
     return {line: place for line, place in places.items() if place >= 0}
 
 
-def _gaps(blocks: list[Block], a_end: int, b_end: int) -> Iterator[tuple[int, int, int, int]]:
+def _gaps(blocks: list[_Block], a_end: int, b_end: int) -> Iterator[tuple[int, int, int, int]]:
     """Yield (start, end in a, start, end in b) of what lies between the equal runs."""
     i = j = 0
     for x, y, n in [*blocks, (a_end, b_end, 0)]:
@@ -206,9 +206,9 @@ def rebase(edits: Sequence[Edit], old: str, present: str) -> list[Edit]:
     return [edit for edit in moved if edit.text or edit.end > edit.start]
 
 
-def _kept(old: str, present: str) -> list[Block]:
+def _kept(old: str, present: str) -> list[_Block]:
     """Return the runs of characters of `old` that are still in `present`."""
-    blocks: list[Block] = []
+    blocks: list[_Block] = []
     at = shift = 0
     for edit in diff(old, present):
         blocks.append((at, at + shift, edit.start - at))
@@ -218,7 +218,7 @@ def _kept(old: str, present: str) -> list[Block]:
     return [block for block in blocks if block[2]]
 
 
-def _place_of(kept: list[Block], at: int) -> int:
+def _place_of(kept: list[_Block], at: int) -> int:
     """Return where a place of the old text lies now: behind the last kept character before it."""
     place = 0
     for x, y, n in kept:

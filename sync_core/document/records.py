@@ -26,7 +26,7 @@ from sync_core.ids import StreamName
 
 __all__ = ["Records", "Touched"]
 
-CallKey = tuple[int, str]
+_CallKey = tuple[int, str]
 
 
 class Touched(msgspec.Struct, frozen=True):
@@ -34,7 +34,7 @@ class Touched(msgspec.Struct, frozen=True):
 
     slots: frozenset[str] = frozenset()
     notes: frozenset[str] = frozenset()
-    calls: frozenset[CallKey] = frozenset()
+    calls: frozenset[_CallKey] = frozenset()
     history: bool = False
     version: bool = False
     completed: bool = False
@@ -59,11 +59,11 @@ class Records:
         self.version = 1
         self.completed = False
         self.highest_n = 0
-        self._steps: dict[CallKey, _Step] = {}
-        self._step_of: dict[str, CallKey] = {}
+        self._steps: dict[_CallKey, _Step] = {}
+        self._step_of: dict[str, _CallKey] = {}
         self.running: frozenset[str] = frozenset()
-        self._calls: dict[CallKey, Call] = {}
-        self._stale: set[CallKey] = set()
+        self._calls: dict[_CallKey, Call] = {}
+        self._stale: set[_CallKey] = set()
         self._hashes: dict[str, set[bytes]] = {}
 
     # --- what came ----------------------------------------------------------------------------------------------------
@@ -136,7 +136,7 @@ class Records:
 
     # --- what is shown ------------------------------------------------------------------------------------------------
 
-    def calls(self) -> Mapping[CallKey, Call]:
+    def calls(self) -> Mapping[_CallKey, Call]:
         """Return every step that was planned or begun, by (version, step). The mapping is never changed afterwards."""
         if self._stale:
             calls = dict(self._calls)

@@ -1,13 +1,12 @@
 """A log and devices on it, without network or store: the guard, one order, the contiguous prefix, nothing else."""
 
 import random
-from collections.abc import Callable
 
 import msgspec
 
 from sync_core.document.document import TaskDocument, Touched
 from sync_core.document.slots import CandidateStatus, SlotDefinition
-from sync_core.entry import Entry, EntryKind, Record, WriterRow, encode_record
+from sync_core.entry import CallIntent, Effect, Entry, EntryKind, Record, WriterRow, encode_record
 from sync_core.guard import check_entry
 from sync_core.ids import StreamName, new_writer
 
@@ -171,10 +170,29 @@ def assert_converged(*these: Device) -> None:
             assert other.digest(stream) == first.digest(stream)
 
 
-def raises(error: type[BaseException], action: Callable[[], object]) -> BaseException:
-    """Return the error that an action raises."""
-    try:
-        action()
-    except error as caught:
-        return caught
-    raise AssertionError(f"{error.__name__} was not raised")
+STRANGER = 2**40 + 7
+
+
+def stranger(payload: bytes, seq: int = 1) -> Entry:
+    """Return an update of a device that nobody knows, numbered."""
+    return Entry(f"{TASK}:state", STRANGER, seq, EntryKind.UPDATE, payload, "stranger", relay_seq=100 + seq)
+
+
+def busy(seed: int = 1) -> tuple[Device, Device]:
+    """Two devices that wrote of everything and agree."""
+    _, (a, b) = devices("a", "b", seed=seed)
+    a.declare("cost_center", schema='{"type":"string"}', required=True)
+    a.confirm("cost_center", '"CC-1"')
+    b.confirm("cost_center", '"CC-2"')
+    b.propose("amount", "12")
+    a.update(a.document.write_note("worklog", "größe 🙂\nline\n", None))
+    a.append('"hello"', '"call"')
+    intent = b.document.begin_call(1, "ocr", "read", Effect.READ, "1" * 64, None, frozenset())
+    assert isinstance(intent, CallIntent)
+    b.record(intent)
+    b.record(b.document.end_call(1, "ocr", intent.attempt, True, "1", None, None))
+    sync(a, b)
+    a.confirm("amount", "13")
+    b.update(b.document.edit_note("worklog", "line", "other line"))
+    sync(a, b)
+    return a, b
