@@ -26,7 +26,7 @@ def offer_snapshot(turn: Turn, log: TaskLog, session: Session, offer: SnapshotOf
     latest = stream.latest
     fits = (
         offer.epoch == stream.epoch
-        and 0 < offer.covers_seq <= stream.head
+        and (stream.usable.covers_seq if stream.usable else 0) < offer.covers_seq <= stream.head
         and len(offer.digest) == DIGEST_BYTES
         and offer.previous == (latest.sha256 if latest else "")
         and blob is not None

@@ -65,6 +65,10 @@ def on_heads(task: TaskReplica, frame: Heads) -> None:
     new_epoch = False
     for told in frame.streams:
         new_epoch = _on_head(task, task.stream(told.name), told) or new_epoch
+    for name in task.streams.keys() - {told.name for told in frame.streams}:
+        # The relay has nothing of the stream: the epoch that it once told is over with that log.
+        if not task.streams[name].cursor:
+            task.streams[name].enter(b"")
     if first or new_epoch:
         task.outbox.restart()
     if new_epoch:
@@ -223,7 +227,8 @@ def on_snapshot_stored(task: TaskReplica, sha256: str) -> None:
     if snapshot is None:
         return
     stream = task.stream_of(snapshot.stream)
-    previous = stream.snapshot.sha256 if stream.snapshot is not None else ""
+    there = stream.offer or stream.snapshot
+    previous = there.sha256 if there is not None else ""
     if snapshot.epoch == stream.epoch:
         task.core.send(
             SnapshotOffer(snapshot.stream, snapshot.epoch, snapshot.covers_seq, snapshot.digest, sha256, previous)
