@@ -12,6 +12,7 @@ __all__ = ["Action", "DeviceClock", "Scheduler"]
 Action = Callable[[], None]
 
 _WALL_START_MS = 1_790_000_000_000
+_STEPS_PER_MS_MAX = 20_000
 _TEN_YEARS_MS = 10 * 365 * 24 * 3600 * 1000
 
 
@@ -22,6 +23,7 @@ class Scheduler:
         self.now_ms = 0
         self.steps = 0
         self._count = 0
+        self._moved_at_step = 0
         self._heap: list[tuple[int, int, Action]] = []
 
     def after(self, delay_ms: int, action: Action) -> None:
@@ -33,8 +35,13 @@ class Scheduler:
         """Run what is due up to a time, or until `stop` says so after an action; return whether it did."""
         heap = self._heap
         while heap and heap[0][0] <= until_ms:
-            self.now_ms, _, action = heapq.heappop(heap)
+            due_ms, _, action = heapq.heappop(heap)
             self.steps += 1
+            if due_ms > self.now_ms:
+                self.now_ms = due_ms
+                self._moved_at_step = self.steps
+            elif self.steps - self._moved_at_step > _STEPS_PER_MS_MAX:
+                raise RuntimeError("time stands still: something asks for itself again and again")
             action()
             if stop is not None and stop():
                 return True

@@ -205,6 +205,11 @@ class Driver(Generic[EventT, EffectT]):
         self._carry_out(batch)
         self._carried_out()
         if self._loads:
-            self._finish(self._take(self._load(self._loads.popleft())))
+            self._busy = True
+            self.later(0, self._answer_load)
         elif self._inbox:
             self._wake()
+
+    def _answer_load(self) -> None:
+        self._busy = False
+        self._finish(self._take(self._load(self._loads.popleft())))
