@@ -345,33 +345,11 @@ class SnapshotWanted(_Frame, frozen=True, tag="snapshot"):
     stream: str
 
 
-ClientFrame = (
-    Login
-    | Hello
-    | Unfollow
-    | Push
-    | BlobPiece
-    | BlobWanted
-    | BlobAbsent
-    | ListTasks
-    | DigestAt
-    | SnapshotOffer
-    | SnapshotConfirmed
-)
-RelayFrame = (
-    Welcome
-    | Refused
-    | Heads
-    | Entries
-    | Receipt
-    | Refusal
-    | BlobPiece
-    | BlobStored
-    | BlobMissing
-    | Listing
-    | DigestAt
-    | SnapshotWanted
-)
+_BlobFrame = BlobPiece | BlobWanted | BlobAbsent
+_SnapshotFrame = SnapshotOffer | SnapshotConfirmed
+ClientFrame = Login | Hello | Unfollow | Push | _BlobFrame | ListTasks | DigestAt | _SnapshotFrame
+_LogFrame = Heads | Entries | Receipt | Refusal
+RelayFrame = Welcome | Refused | _LogFrame | BlobPiece | BlobStored | BlobMissing | Listing | DigestAt | SnapshotWanted
 Frame = ClientFrame | RelayFrame
 
 _encoder = msgspec.msgpack.Encoder()

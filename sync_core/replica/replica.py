@@ -223,6 +223,8 @@ class Replica:
 
     def _on_frame(self, event: e.FrameReceived) -> None:
         frame = event.frame
+        if self._core.session.state in (LinkState.OFFLINE, LinkState.REFUSED):
+            return  # The session is over; what still comes belongs to nobody.
         if isinstance(frame, Welcome):
             self._on_welcome(frame)
         elif isinstance(frame, Refused):
