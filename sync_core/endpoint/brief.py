@@ -16,6 +16,7 @@ from sync_core.document.slots import Candidate, Slot, SlotState
 from sync_core.document.view import TaskView
 from sync_core.endpoint.readable import plain, readable
 from sync_core.endpoint.slots import in_order
+from sync_core.endpoint.tools import MODEL_TOOL_NAMES
 from sync_core.values import JsonValue
 
 __all__ = ["Brief", "BriefView", "tell"]
@@ -186,9 +187,10 @@ _SECTION_OF_STATE = {
 
 
 def _call_parts(view: TaskView, version: int) -> list[_Part]:
+    """The calls, without those by which a model read or wrote the task itself: what they did is told anyway."""
     parts: list[_Part] = []
     for (of_version, step), call in sorted(view.calls.items()):
-        if of_version == version:
+        if of_version == version and call.tool not in MODEL_TOOL_NAMES:
             section, rank = _SECTION_OF_STATE.get(call.state, ("calls", 3))
             parts.append(_Part(section, step, _call_text(call), _call_json(call), rank))
     return parts

@@ -24,7 +24,7 @@ class Changes:
 
     def put(self, changes: tuple[Change, ...]) -> None:
         """Hand changes over; a watcher that is too slow gets `Resync` instead of all that wait."""
-        if self._ended or not changes:
+        if self._ended:
             return
         self._waiting.extend(changes)
         if len(self._waiting) > CHANGES_WAITING_MAX:

@@ -15,14 +15,13 @@ from sync_core.endpoint.calls import CallPath
 from sync_core.endpoint.handle import Handle, OpenedTask
 from sync_core.endpoint.link import Backoff, Link, TokenSource
 from sync_core.endpoint.listing import TaskInfo, TaskState, listed_tasks
-from sync_core.endpoint.model_tools import MODEL_TOOL_NAMES
 from sync_core.endpoint.opening import Opening
 from sync_core.endpoint.runner import Runner
 from sync_core.endpoint.stored import StoredTask, read_stored
 from sync_core.endpoint.task import Access, Task
-from sync_core.endpoint.tools import Tool
+from sync_core.endpoint.tools import MODEL_TOOL_NAMES, Tool
 from sync_core.endpoint.transport import Transport, WebsocketTransport
-from sync_core.errors import Refused, SyncTimeout, ValueRefused
+from sync_core.errors import Refused, SegueError, SyncTimeout, ValueRefused
 from sync_core.ids import check_name, check_task
 from sync_core.replica.changes import Change, LinkState, Status
 from sync_core.replica.commands import AwaitSynced, CloseTask, CompactTask, EvictTask, OpenTask, QueryTasks
@@ -246,8 +245,10 @@ class Endpoint:
     def announced(self, view: TaskView, changes: tuple[Change, ...]) -> None:
         """Take a task's new durable view and tell its watchers."""
         opened = self._opened.get(view.task)
-        if opened is not None:
-            opened.view = view
+        if opened is None:
+            return
+        opened.view = view
+        if changes and opened.watchers:
             for watcher in opened.watchers:
                 watcher.put(changes)
 
@@ -259,7 +260,14 @@ class Endpoint:
             if not self._refused.done():
                 self._refused.set_result(None)
             for opened in self._opened.values():
-                opened.refuse(refusal)
+                opened.fail(refusal)
+
+    def ended(self, error: SegueError) -> None:
+        """The runner stopped for a failure: the link goes, and whoever watches is told."""
+        if self._link is not None:
+            self._link.stop()
+        for opened in self._opened.values():
+            opened.fail(error)
 
     # --- the end ------------------------------------------------------------------------------------------------------
 

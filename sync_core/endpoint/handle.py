@@ -2,6 +2,7 @@
 
 import asyncio
 from typing import TypeVar
+from weakref import WeakSet
 
 from sync_core.document.view import TaskView
 from sync_core.endpoint.changes import Changes
@@ -27,26 +28,26 @@ class Execution:
 class OpenedTask:
     """A task that has at least one handle here; it goes with the last one."""
 
-    def __init__(self, key: str, refusal: SegueError | None) -> None:
+    def __init__(self, key: str, failure: SegueError | None) -> None:
         self.key = key
         self.handles = 0
         self.view: TaskView | None = None
-        self.watchers: set[Changes] = set()
+        # A watcher that its program dropped is dropped here too.
+        self.watchers: WeakSet[Changes] = WeakSet()
         self.executions: dict[tuple[int, str], Execution] = {}
-        self.answering = asyncio.Lock()
-        self._refusal = refusal
+        self._failure = failure
 
     def watch(self, changes: Changes) -> None:
-        """Tell a watcher what changes from now on; after a final refusal it is told that."""
+        """Tell a watcher what changes from now on; after a failure it is told that."""
         self.watchers.add(changes)
-        if self._refusal is not None:
-            changes.end(self._refusal)
+        if self._failure is not None:
+            changes.end(self._failure)
 
-    def refuse(self, refusal: SegueError) -> None:
-        """Tell every watcher that the relay refused this endpoint for good."""
-        self._refusal = refusal
+    def fail(self, failure: SegueError) -> None:
+        """Tell every watcher that the relay refused this endpoint for good, or that the endpoint stopped."""
+        self._failure = failure
         for changes in self.watchers:
-            changes.end(refusal)
+            changes.end(failure)
 
 
 class Handle:

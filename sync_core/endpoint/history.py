@@ -52,13 +52,7 @@ class History:
         An output that two devices appended while apart is given once. Raises `ResultUnavailable` for a large message
         whose bytes nobody can deliver.
         """
-        entries: list[HistoryEntry] = []
-        answered: set[str] = set()
-        for entry in self._handle.view.history:
-            if entry.answers is None or entry.answers not in answered:
-                entries.append(entry)
-            if entry.answers is not None:
-                answered.add(entry.answers)
+        entries = self._handle.view.history
         if last is not None:
             entries = entries[len(entries) - min(max(last, 0), len(entries)) :]
         return [await self.message(entry) for entry in entries]

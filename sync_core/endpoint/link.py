@@ -56,9 +56,13 @@ class Link:
         self._final = asyncio.Event()
         self._task = asyncio.get_running_loop().create_task(self._run(), name="segue-link")
 
+    def stop(self) -> None:
+        """Let the connection and the attempts end, without waiting for it."""
+        self._task.cancel()
+
     async def close(self) -> None:
         """End the connection and the attempts; raises what stopped the link, if anything unexpected did."""
-        self._task.cancel()
+        self.stop()
         await asyncio.wait([self._task])
         if not self._task.cancelled():
             self._task.result()

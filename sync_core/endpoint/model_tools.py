@@ -16,14 +16,9 @@ from sync_core.entry import Effect
 from sync_core.errors import PreconditionFailed, SegueError
 from sync_core.values import JsonValue
 
-__all__ = ["MODEL_TOOL_NAMES", "model_tools"]
+__all__ = ["model_tools"]
 
 P = ParamSpec("P")
-
-MODEL_TOOL_NAMES = frozenset(
-    {"slot_list", "slot_propose", "slot_confirm", "slot_clear", "note_list", "note_read", "note_write", "note_edit"}
-)
-"""Names that no tool of a program may have."""
 
 
 def model_tools(slots: Slots, notes: Notes) -> dict[str, Tool[..., object]]:
@@ -34,19 +29,19 @@ def model_tools(slots: Slots, notes: Notes) -> dict[str, Tool[..., object]]:
 def _slot_tools(slots: Slots) -> tuple[Tool[..., object], ...]:
     async def slot_list() -> object:
         """List the task's slots: what is asked, the state, and every value that stands, with its author."""
-        return [slot_json(slots[name]) for name, _ in slots.items()]
+        return [_slot_json(slots[name]) for name, _ in slots.items()]
 
     async def slot_propose(name: str, value: object) -> object:
         """Propose a value for a slot; a person or a rule still has to confirm it."""
-        return slot_json(await slots.propose(name, value, source="model"))
+        return _slot_json(await slots.propose(name, value, source="model"))
 
     async def slot_confirm(name: str, value: object) -> object:
         """Confirm a value for a slot. Use it only for what the user has said or agreed to."""
-        return slot_json(await slots.confirm(name, value, source="model"))
+        return _slot_json(await slots.confirm(name, value, source="model"))
 
     async def slot_clear(name: str) -> object:
         """Delete the values of a slot that you have read."""
-        return slot_json(await slots.clear(name))
+        return _slot_json(await slots.clear(name))
 
     return (
         _made(slot_list, Effect.READ),
@@ -98,7 +93,7 @@ def _made(function: Callable[P, Awaitable[object]], effect: Effect) -> Tool[...,
     return AsyncTool(told, effect, (), None)
 
 
-def slot_json(slot: Slot) -> dict[str, JsonValue]:
+def _slot_json(slot: Slot) -> dict[str, JsonValue]:
     """Return a slot as a model sees it; of a secret one only that it is set."""
     definition = slot.definition
     shown: dict[str, JsonValue] = {"name": slot.name, "state": slot.state.value}

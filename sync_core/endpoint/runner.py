@@ -48,13 +48,13 @@ from sync_core.wire import RelayFrame, encode_frame
 
 __all__ = ["Connected", "Listener", "Received", "Runner", "StoreRead"]
 
-INBOX_BYTES_MAX = 1024 * 1024
+_INBOX_BYTES_MAX = 1024 * 1024
 """Received bytes that may wait to be handled before the link stops reading."""
 
 _TICK_S = 0.2
 
 T = TypeVar("T")
-Load = LoadTask | LoadBlob | LoadBase
+_Load = LoadTask | LoadBlob | LoadBase
 
 
 class Connected(msgspec.Struct, frozen=True):
@@ -79,7 +79,7 @@ class StoreRead(msgspec.Struct, frozen=True):
 
 
 class Listener(Protocol):
-    """Who is told, after the commit, what is now so. Both methods return at once and raise nothing."""
+    """Who is told, after the commit, what is now so. Its methods return at once and raise nothing."""
 
     def announced(self, view: TaskView, changes: tuple[Change, ...]) -> None:
         """The durable view of a task is now this."""
@@ -87,8 +87,11 @@ class Listener(Protocol):
     def status_is(self, status: Status) -> None:
         """The endpoint's status is now this."""
 
+    def ended(self, error: SegueError) -> None:
+        """The runner stopped for a failure; nothing more will be told."""
 
-Item = Command | Event | Connected | Received | StoreRead
+
+_Item = Command | Event | Connected | Received | StoreRead
 
 
 class Runner:
@@ -100,7 +103,7 @@ class Runner:
         self._listener = listener
         self._loop = asyncio.get_running_loop()
         self._refs = itertools.count(1)
-        self._queue: deque[Item] = deque()
+        self._queue: deque[_Item] = deque()
         self._replies: dict[int, asyncio.Future[object]] = {}
         self._effects: list[Effect] = []
         self._writes: list[Write] = []
@@ -120,8 +123,10 @@ class Runner:
         """Return a fresh reference for a command."""
         return next(self._refs)
 
-    def post(self, item: Item) -> None:
-        """Queue an item that nobody waits for."""
+    def post(self, item: _Item) -> None:
+        """Queue an item that nobody waits for; one that comes after the end is dropped."""
+        if self._ended is not None:
+            return
         self._queue.append(item)
         if self._wake is not None and not self._wake.done():
             self._wake.set_result(None)
@@ -163,7 +168,7 @@ class Runner:
         """Queue a message of the relay; waits while too many bytes of earlier ones are unhandled."""
         self._inbox_bytes += size_bytes
         self.post(Received(frames, size_bytes))
-        if self._inbox_bytes > INBOX_BYTES_MAX:
+        if self._inbox_bytes > _INBOX_BYTES_MAX:
             self._room = self._loop.create_future()
             await self._room
 
@@ -207,7 +212,7 @@ class Runner:
                 await self._handle(item)
         await self._commit()
         self._inbox_bytes -= received_bytes
-        if self._room is not None and self._inbox_bytes <= INBOX_BYTES_MAX:
+        if self._room is not None and self._inbox_bytes <= _INBOX_BYTES_MAX:
             if not self._room.done():
                 self._room.set_result(None)
             self._room = None
@@ -225,7 +230,7 @@ class Runner:
 
     async def _handle(self, event: Event | Command) -> None:
         """Let the Replica handle one event; what it asks of the store is read and handed over before any other."""
-        loads: list[Load] = []
+        loads: list[_Load] = []
         for effect in self._replica.handle(event, self._now_ms, self._wall_ms):
             if isinstance(effect, (LoadTask, LoadBlob, LoadBase)):
                 loads.append(effect)
@@ -238,7 +243,7 @@ class Runner:
             await self._commit()
             await self._handle(await self._load(load))
 
-    async def _load(self, load: Load) -> Event:
+    async def _load(self, load: _Load) -> Event:
         if isinstance(load, LoadTask):
             return TaskLoaded(await self._store.load_task(load.task))
         if isinstance(load, LoadBlob):
@@ -341,6 +346,8 @@ class Runner:
                 future.set_exception(self._ended)
         self._replies.clear()
         self._queue.clear()
+        if cause is not None:
+            self._listener.ended(self._ended)
 
 
 def _checked(value: object, answer: type[T]) -> T:

@@ -10,7 +10,7 @@ from sync_core.ids import check_name
 from sync_core.replica.commands import ClearSlot, DeclareSlot, WriteSlot
 from sync_core.values import canonical
 
-__all__ = ["ReadToken", "Slots", "Source"]
+__all__ = ["ReadToken", "Slots", "Source", "in_order"]
 
 ReadToken = Slot | frozenset[str]
 """What a writer has read: a slot's snapshot, or its token."""

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from functools import cached_property
 from types import TracebackType
 from typing import Literal, ParamSpec, TypeVar
+from weakref import WeakSet
 
 from sync_core.document.calls import CallState, PlannedCall
 from sync_core.document.view import TaskView
@@ -51,7 +52,7 @@ class Task:
         self._call_path = calls
         self._release = release
         self._tools = tools
-        self._watchers: list[Changes] = []
+        self._watchers: WeakSet[Changes] = WeakSet()
         self.slots = Slots(handle)
         self.notes = Notes(handle)
         self.history = History(handle)
@@ -165,7 +166,7 @@ class Task:
         if self._handle.closed:
             changes.end()
         else:
-            self._watchers.append(changes)
+            self._watchers.add(changes)
             self._handle.opened.watch(changes)
         return changes
 
@@ -178,7 +179,6 @@ class Task:
         self._handle.closed = True
         for changes in self._watchers:
             changes.end()
-            self._handle.opened.watchers.discard(changes)
         await self._release(self._handle)
 
     async def __aenter__(self) -> "Task":

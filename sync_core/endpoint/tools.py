@@ -14,14 +14,29 @@ from sync_core.errors import ValueRefused
 from sync_core.ids import check_name
 from sync_core.values import JsonValue, canonical, digest_text, parse
 
-__all__ = ["AsyncTool", "BoundArguments", "Decorator", "SyncTool", "Tool", "effect_from_mcp", "tool"]
+__all__ = [
+    "MODEL_TOOL_NAMES",
+    "AsyncTool",
+    "BoundArguments",
+    "Decorator",
+    "SyncTool",
+    "Tool",
+    "effect_from_mcp",
+    "tool",
+]
 
 P = ParamSpec("P")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 
-IDEMPOTENCY_KEY = "idempotency_key"
+_IDEMPOTENCY_KEY = "idempotency_key"
 """A tool parameter of this name is filled in by the endpoint; models never see it and no digest holds it."""
+
+
+MODEL_TOOL_NAMES = frozenset(
+    {"slot_list", "slot_propose", "slot_confirm", "slot_clear", "note_list", "note_read", "note_write", "note_edit"}
+)
+"""The tools by which a model reads and writes the task itself; no tool of a program may have such a name."""
 
 
 class BoundArguments(msgspec.Struct, frozen=True):
@@ -47,7 +62,7 @@ class Tool(Generic[P, R_co]):
         hints = typing.get_type_hints(function, include_extras=True)
         self._result_type = hints.get("return", object)
         self._parameters = _parameters(self.name, self._signature, hints)
-        self._takes_key = IDEMPOTENCY_KEY in self._signature.parameters
+        self._takes_key = _IDEMPOTENCY_KEY in self._signature.parameters
         self.schema = self._describe()
         self.__doc__ = function.__doc__
         self.__name__ = self.name
@@ -58,7 +73,7 @@ class Tool(Generic[P, R_co]):
             names = self._signature.bind(*args, **kwargs).arguments
         except TypeError as error:
             raise ValueRefused(f"The arguments do not fit the tool {self.name}: {error}.") from None
-        names.pop(IDEMPOTENCY_KEY, None)
+        names.pop(_IDEMPOTENCY_KEY, None)
         return self._bind(names)
 
     def bind_json(self, text: str) -> BoundArguments:
@@ -84,7 +99,7 @@ class Tool(Generic[P, R_co]):
         """Run the function, unrecorded; a `def` runs in a thread."""
         names = {field: getattr(bound.values, field) for field in bound.values.__struct_fields__}
         if self._takes_key:
-            names[IDEMPOTENCY_KEY] = idempotency_key
+            names[_IDEMPOTENCY_KEY] = idempotency_key
         # In the signature's order, because positional-only parameters are filled from the front.
         ordered = {name: names[name] for name in self._signature.parameters if name in names}
         call = inspect.BoundArguments(self._signature, ordered)
@@ -226,7 +241,7 @@ def _parameters(tool_name: str, signature: inspect.Signature, hints: Mapping[str
     for name, parameter in signature.parameters.items():
         if parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
             raise ValueRefused(f"The tool {tool_name} takes *args or **kwargs.", hint="Name each parameter.")
-        if name == IDEMPOTENCY_KEY:
+        if name == _IDEMPOTENCY_KEY:
             continue
         annotation = hints.get(name, typing.Any)
         default = parameter.default

@@ -67,11 +67,7 @@ class Turns:
         }
         # A planned step that no message asked for has no place in the conversation.
         if pending.tool_call_id is not None:
-            async with self._handle.opened.answering:
-                answer = self._answer(pending.step)
-                if answer is not None:
-                    return await self._history.message(answer)
-                await self._history.append(message, answers=pending.step)
+            await self._history.append(message, answers=pending.step)
         return message
 
     async def _content(self, pending: PlannedCall) -> str:

@@ -147,6 +147,12 @@ def test_calls_of_another_version_are_not_told() -> None:
     assert "invoice" not in tell(_view(calls=(_call("invoice", CallState.DONE, 1),)), 2, "work", None)[0].text
 
 
+def test_calls_by_which_a_model_wrote_the_task_itself_are_not_told() -> None:
+    attempt = Attempt("a1", 1, "phone", "note_read", Effect.READ, "d", None, 0, ok=True, result='"old text"')
+    call = Call("turn/0", 1, CallState.DONE, (attempt,), attempt, tool="note_read")
+    assert "old text" not in tell(_view(calls=(call,)), 1, "work", None)[0].text
+
+
 def test_a_large_result_is_named_and_not_shown() -> None:
     attempt = Attempt("a1", 1, "phone", "scan", Effect.READ, "d", None, 0, ok=True, blob="ff" * 32)
     call = Call("scan", 1, CallState.DONE, (attempt,), attempt, tool="scan")

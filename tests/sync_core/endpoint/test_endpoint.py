@@ -37,8 +37,8 @@ from tests.sync_core.endpoint.memory_transport import MemoryTransport
 
 
 async def _unloaded(endpoint: Endpoint) -> None:
-    while (await endpoint.stats()).documents:  # noqa: ASYNC110
-        await asyncio.sleep(0.02)
+    while (await endpoint.stats()).documents:
+        continue
 
 
 async def _endless(folder: Path, open_timeout_s: float = 60) -> Endpoint:
@@ -200,6 +200,14 @@ async def test_a_task_leaves_memory_with_its_last_handle(phone: Endpoint) -> Non
     assert (await phone.stats()).open_tasks == 0
 
 
+async def test_a_watcher_that_was_dropped_is_collected(phone: Endpoint, task: Task) -> None:
+    dropped, kept = weakref.ref(task.changes()), task.changes()
+    gc.collect()
+    assert dropped() is None
+    await task.slots.confirm("x", 1)
+    assert (await anext(kept)).local  # type: ignore[union-attr]
+
+
 async def test_an_opening_that_fails_or_is_cancelled_leaves_nothing_open(tmp_path: Path, phone: Endpoint) -> None:
     with pytest.raises(NotSyncedYet):
         await phone.task("a/1")
@@ -292,10 +300,13 @@ async def test_an_unknown_error_of_the_store_ends_the_endpoint_loudly(tmp_path: 
     replica = Replica("acme", "phone", os.urandom)
     phone = Endpoint("acme", "phone", store, replica, {}, frozenset(), has_relay=False)
     task = await phone.task(KEY, create=True)
+    watching = asyncio.ensure_future(anext(task.changes()))
     store.broken = True
     for _ in range(2):
         with pytest.raises(Closed, match="internal error"):
             await task.slots.confirm("x", 1)
+    with pytest.raises(Closed, match="internal error"):
+        await asyncio.wait_for(watching, 5)
     with pytest.raises(RuntimeError, match="a bug"):
         await phone.aclose()
     async with Endpoint.open(tmp_path / "a.db", subject="acme", device="phone") as phone:

@@ -28,14 +28,14 @@ QUICK = Backoff(first_s=0.001, cap_s=0.01)
 SECRET = "0123456789abcdef0123456789abcdef"
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait until something that another task brings about is so."""
+async def until(phone: Endpoint, condition: Callable[[], bool]) -> None:
+    """Wait until something that another task brings about is so; it is looked at after each turn of the endpoint."""
 
-    async def poll() -> None:
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
+    async def look() -> None:
+        while not condition():
+            await phone.stats()
 
-    await asyncio.wait_for(poll(), 5)
+    await asyncio.wait_for(look(), 5)
 
 
 # --- pauses -----------------------------------------------------------------------------------------------------------
@@ -70,7 +70,7 @@ async def test_it_logs_in_and_says_so(tmp_path: Path) -> None:
         assert (login.subject, login.device, login.token) == ("acme", "phone", "secret-1")
         assert phone.status.link is LinkState.CONNECTING
         await connection.send(encode([Welcome(1, 0, "write", "ann")]))
-        await until(lambda: phone.status.link is LinkState.LIVE)
+        await until(phone, lambda: phone.status.link is LinkState.LIVE)
 
 
 async def test_a_link_that_breaks_comes_back_with_a_fresh_token(tmp_path: Path) -> None:
@@ -81,9 +81,9 @@ async def test_a_link_that_breaks_comes_back_with_a_fresh_token(tmp_path: Path) 
             connection, login = await _login(transport)
             assert login.token == expected
             await connection.send(encode([Welcome(1, 0, "write", "ann")]))
-            await until(lambda: phone.status.link is LinkState.LIVE)
+            await until(phone, lambda: phone.status.link is LinkState.LIVE)
             connection.hang_up("the cable was pulled")
-            await until(lambda: phone.status.link is not LinkState.LIVE)
+            await until(phone, lambda: phone.status.link is not LinkState.LIVE)
             assert phone.status.reason == "the cable was pulled"
 
 
@@ -100,7 +100,7 @@ async def test_a_token_source_that_fails_is_told_and_asked_again(tmp_path: Path)
         return "fresh"
 
     async with _open(tmp_path, transport, token=token, backoff=Backoff(0.05, 0.05)) as phone:
-        await until(lambda: phone.status.link is LinkState.OFFLINE)
+        await until(phone, lambda: phone.status.link is LinkState.OFFLINE)
         told.append(phone.status.reason)
         task = await phone.task(KEY, create=True)
         await task.slots.confirm("x", 1)
@@ -114,7 +114,7 @@ async def test_no_route_is_told_and_tried_again(tmp_path: Path) -> None:
     transport = MemoryTransport()
     transport.down = True
     async with _open(tmp_path, transport) as phone:
-        await until(lambda: phone.status.reason == "nobody is there" and transport.attempts > 2)
+        await until(phone, lambda: phone.status.reason == "nobody is there" and transport.attempts > 2)
         assert phone.status.link is LinkState.OFFLINE
         transport.down = False
         await _login(transport)
@@ -127,7 +127,7 @@ async def test_a_final_refusal_ends_the_attempts_and_every_watch(tmp_path: Path)
         connection, _ = await _login(transport)
         await connection.send(encode([RefusedFrame("credentials", "The token was revoked.", "", final=True)]))
         task = await opening
-        await until(lambda: phone.status.link is LinkState.REFUSED)
+        await until(phone, lambda: phone.status.link is LinkState.REFUSED)
         assert "revoked" in phone.status.reason
         with pytest.raises(Refused, match="revoked"):
             await anext(task.changes())
@@ -136,7 +136,7 @@ async def test_a_final_refusal_ends_the_attempts_and_every_watch(tmp_path: Path)
         await task.slots.confirm("x", 1)
         link = phone._link
         assert link is not None
-        await until(link._task.done)
+        await until(phone, link._task.done)
         assert transport.attempts == 1
 
 
@@ -183,7 +183,7 @@ async def test_a_relay_that_talks_nonsense_is_hung_up_on_and_the_work_goes_on(tm
         await connection.send(message)
         again, _ = await _login(transport)
         await again.send(encode([Welcome(1, 0, "write", "ann")]))
-        await until(lambda: phone.status.link is LinkState.LIVE)
+        await until(phone, lambda: phone.status.link is LinkState.LIVE)
 
 
 async def test_frames_of_an_old_connection_never_reach_the_next_one(tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ async def test_frames_of_an_old_connection_never_reach_the_next_one(tmp_path: Pa
     async with _open(tmp_path, transport) as phone:
         connection, _ = await _login(transport)
         await connection.send(encode([Welcome(1, 0, "write", "ann")]))
-        await until(lambda: phone.status.link is LinkState.LIVE)
+        await until(phone, lambda: phone.status.link is LinkState.LIVE)
         runner, outbox = phone._runner, Outbox(lambda reason, final: None)
         for item in (QueryTasks(runner.ref()), LinkDown("gone"), Connected("fresh", outbox)):
             runner.post(item)
@@ -203,7 +203,7 @@ async def test_a_question_to_a_relay_that_goes_away_is_answered_without_it(tmp_p
     async with _open(tmp_path, transport) as phone:
         connection, _ = await _login(transport)
         await connection.send(encode([Welcome(1, 0, "write", "ann")]))
-        await until(lambda: phone.status.link is LinkState.LIVE)
+        await until(phone, lambda: phone.status.link is LinkState.LIVE)
         listing = asyncio.ensure_future(anext(phone.tasks()))
         assert isinstance(decode_client(await connection.receive())[0], ListTasks)
         connection.hang_up("gone")
@@ -217,12 +217,12 @@ async def test_pauses_start_anew_after_a_login(tmp_path: Path) -> None:
     async with _open(tmp_path, transport) as phone:
         link = phone._link
         assert link is not None
-        await until(lambda: link._failures > 3)
+        await until(phone, lambda: link._failures > 3)
         transport.down = False
         connection, _ = await _login(transport)
         assert link._failures > 3
         await connection.send(encode([Welcome(1, 0, "write", "ann")]))
-        await until(lambda: link._failures == 0)
+        await until(phone, lambda: link._failures == 0)
 
 
 async def test_without_a_relay_nothing_can_be_synced_and_that_is_said_at_once(phone: Endpoint) -> None:
@@ -287,7 +287,7 @@ async def test_edits_made_while_the_token_was_dead_arrive_once_there_is_a_fresh_
         task = await phone.task(KEY, create=True)
         for number in range(5):
             await task.slots.confirm("x", number)
-        await until(lambda: len(asked) == 3)
+        await until(phone, lambda: len(asked) == 3)
         assert phone.status.reason == "credentials: OSError"
         assert phone.status.unsent >= 5
         fixed.set()
@@ -297,7 +297,7 @@ async def test_edits_made_while_the_token_was_dead_arrive_once_there_is_a_fresh_
 
 async def test_a_wrong_token_is_refused_for_good_and_says_why(tmp_path: Path, relay: RelayServer) -> None:
     async with _with_token(tmp_path, relay, "no token at all") as phone:
-        await until(lambda: phone.status.link is LinkState.REFUSED)
+        await until(phone, lambda: phone.status.link is LinkState.REFUSED)
         assert "no token at all" not in phone.status.reason
 
 
