@@ -85,8 +85,7 @@ class RefusalCode(StrEnum):
     HELD_BY_AUTHORITY = "held_by_authority"
 
 
-class _Frame(msgspec.Struct, frozen=True, array_like=True):
-    pass
+class _Frame(msgspec.Struct, frozen=True, array_like=True): ...
 
 
 # --- endpoint to relay ------------------------------------------------------------------------------------------------
@@ -366,12 +365,9 @@ def join(frames: list[bytes]) -> bytes:
     """Return the message of already encoded frames."""
     count = len(frames)
     if count < 16:
-        head = bytes((0x90 | count,))
-    elif count < 2**16:
-        head = b"\xdc" + count.to_bytes(2, "big")
-    else:
-        head = b"\xdd" + count.to_bytes(4, "big")
-    return head + b"".join(frames)
+        return bytes((0x90 | count,)) + b"".join(frames)
+    marker, size = (b"\xdc", 2) if count < 2**16 else (b"\xdd", 4)
+    return marker + count.to_bytes(size, "big") + b"".join(frames)
 
 
 def encode(frames: Iterable[Frame]) -> bytes:

@@ -123,7 +123,7 @@ class Following:
             task.hello_number += 1
             for stream in task.streams.values():
                 stream.hello_cursor = stream.cursor
-            for page in hello_pages(task):
+            for page in _hello_pages(task):
                 self._core.send(page)
 
     def _may_push(self, task: TaskReplica) -> bool:
@@ -149,9 +149,9 @@ class Following:
         return bool(entries)
 
 
-def hello_pages(task: TaskReplica) -> list[Hello]:
+def _hello_pages(task: TaskReplica) -> list[Hello]:
     """Return the Hello of a task, in pages of at most 512 own writers."""
-    own = [(stream, writer) for stream in task.streams.values() for writer in own_writers(task, stream)]
+    own = [(stream, writer) for stream in task.streams.values() for writer in _own_writers(task, stream)]
     pages = []
     for start in range(0, max(1, len(own)), HELLO_OWN_WRITERS_MAX):
         page = own[start : start + HELLO_OWN_WRITERS_MAX]
@@ -170,7 +170,7 @@ def hello_pages(task: TaskReplica) -> list[Hello]:
     return pages
 
 
-def own_writers(task: TaskReplica, stream: StreamReplica) -> Iterable[tuple[int, int]]:
+def _own_writers(task: TaskReplica, stream: StreamReplica) -> Iterable[tuple[int, int]]:
     """Yield (own writer, highest writer_seq) whose payloads above the cursor are all in this file, without a hole."""
     seqs: dict[int, set[int]] = {}
     for stream_id, writer, seq in (*task.outbox.recovered, *task.outbox.unsent):

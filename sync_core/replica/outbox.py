@@ -10,7 +10,15 @@ from collections.abc import Iterable
 
 from sync_core.entry import Entry, EntryKind
 
-__all__ = ["Key", "Outbox", "key_of"]
+__all__ = [
+    "IN_FLIGHT_BYTES_MAX",
+    "PUSH_BYTES",
+    "PUSH_ENTRIES_MAX",
+    "RESEND_AFTER_MS",
+    "Key",
+    "Outbox",
+    "key_of",
+]
 
 Key = tuple[str, int, int]
 """(stream, writer, writer_seq): an entry's name."""
