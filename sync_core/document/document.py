@@ -248,9 +248,10 @@ class TaskDocument:
         return NoteMerge(update, scratch_writer, overlap(base_text, text, note.text))
 
     def _edit(self, name: str, edits: Sequence[Edit]) -> bytes:
-        self._growth.check()
         if not edits:
             return b""
+        if any(edit.text for edit in edits):
+            self._growth.check()
         update, changes = self._shared.write(notes={name: edits})
         units = sum(len(edit.text.encode("utf-16-le")) // 2 for edit in edits)
         self._growth.add(update, 0, units)

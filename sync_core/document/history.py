@@ -44,6 +44,10 @@ class History:
         self._highest = 0
         self._run: tuple[int, str] | None = None
         self._visible: tuple[HistoryEntry, ...] | None = ()
+        self._last: tuple[HistoryEntry, int] | None = None
+        """The last visible item that is no output, and the index of the last call that has an output behind it."""
+        self._answered_steps: set[str] = set()
+        self._answered_items: set[str] = set()
 
     # --- what came ----------------------------------------------------------------------------------------------------
 
@@ -53,10 +57,14 @@ class History:
             record.item, record.run, record.n, record.index, record.message, blob, record.answers, device, at_ms
         )
         known = self._items.get(record.item)
+        is_plain = known is None and record.item not in self._popped
+        self._visible = self._extended(entry) if is_plain else None
         self._items[record.item] = entry if known is None else min(known, entry, key=_claim)
+        if record.answers is not None:
+            self._answered_steps.add(record.answers)
+            self._answered_items.add(record.answers.rpartition("/")[0])
         self._next_index[record.run] = max(self._next_index.get(record.run, 0), record.index + 1)
         self._highest = max(self._highest, record.n)
-        self._visible = None
 
     def add_pop(self, record: HistoryPop) -> None:
         """Take a pop; two pops of one item remove one."""
@@ -71,6 +79,24 @@ class History:
             self._visible = tuple(self._ordered())
         return self._visible
 
+    def _extended(self, entry: HistoryEntry) -> tuple[HistoryEntry, ...] | None:
+        """Return the list with an item behind it, if that is its place: so the usual append costs no new ordering."""
+        if self._visible is None:
+            return None
+        if entry.answers is None:
+            is_last = self._last is None or _place(self._last[0]) < _place(entry)
+            if not is_last or entry.item in self._answered_items:
+                return None
+            self._last = (entry, -1)
+        else:
+            answered = self._answered(entry)
+            if answered is None or self._last is None or answered[0] != self._last[0].item:
+                return None
+            if answered[1] <= self._last[1] or entry.answers in self._answered_steps:
+                return None
+            self._last = (self._last[0], answered[1])
+        return (*self._visible, entry)
+
     def _ordered(self) -> Iterable[HistoryEntry]:
         own_place: list[HistoryEntry] = []
         outputs: dict[str, list[tuple[int, HistoryEntry]]] = {}
@@ -80,10 +106,12 @@ class History:
                 own_place.append(entry)
             else:
                 outputs.setdefault(answered[0], []).append((answered[1], entry))
+        self._last = None
         for entry in sorted(own_place, key=_place):
+            behind = sorted(outputs.get(entry.item, ()), key=lambda output: (output[0], output[1].item))
+            self._last = (entry, behind[-1][0] if behind else -1)
             yield entry
-            if entry.item in outputs:
-                yield from (output for _, output in sorted(outputs[entry.item], key=lambda o: (o[0], o[1].item)))
+            yield from (output for _, output in behind)
 
     def _once(self, entries: Iterable[HistoryEntry]) -> Iterable[HistoryEntry]:
         """Leave out every output of a step but the lowest."""

@@ -10,6 +10,7 @@ from enum import StrEnum
 import msgspec
 
 from sync_core.errors import TooLarge, ValueRefused
+from sync_core.ids import check_name
 from sync_core.limits import RECORD_NUMBER_MAX, SLOT_VALUE_BYTES_MAX, SLOT_WRITE_BYTES_MAX
 from sync_core.values import JsonValue, canonical, parse
 
@@ -130,6 +131,8 @@ class _StoredWrite(msgspec.Struct):
 _CODE_OF = {CandidateStatus.PROPOSED: "p", CandidateStatus.CONFIRMED: "c"}
 _STATUS_OF = {code: status for status, code in _CODE_OF.items()}
 _decoder = msgspec.json.Decoder(_StoredWrite)
+_AT_MS_MAX = 253_402_300_799_999
+"""The end of the year 9999: later times cannot be shown."""
 
 
 def encode_write(text: str, status: CandidateStatus, n: int, author: str, source: str | None, at_ms: int) -> str:
@@ -139,6 +142,7 @@ def encode_write(text: str, status: CandidateStatus, n: int, author: str, source
     """
     if len(text) > SLOT_VALUE_BYTES_MAX:
         raise TooLarge(f"A slot's value exceeds {SLOT_VALUE_BYTES_MAX} bytes.", hint="Keep it in a note or a result.")
+    at_ms = min(max(at_ms, 0), _AT_MS_MAX)
     from_source = "" if source is None else f',"s":{canonical(source, "source")}'
     stored = f'{{"a":"{author}","n":{n}{from_source},"st":"{_CODE_OF[status]}","t":{at_ms},"v":{text}}}'
     if len(stored) > SLOT_WRITE_BYTES_MAX:
@@ -152,8 +156,9 @@ def decode_write(write_id: str, stored: str) -> Candidate:
         found = _decoder.decode(stored)
         text = canonical(parse(bytes(found.v).decode()))
         status = _STATUS_OF[found.st]
-        if not 0 < found.n <= RECORD_NUMBER_MAX or len(text) > SLOT_VALUE_BYTES_MAX:
-            raise ValueRefused("The number or the value is out of range.")
+        check_name(found.a, "author")
+        if not 0 < found.n <= RECORD_NUMBER_MAX or not 0 <= found.t <= _AT_MS_MAX or len(text) > SLOT_VALUE_BYTES_MAX:
+            raise ValueRefused("A number or the value is out of range.")
     except (msgspec.MsgspecError, ValueRefused, KeyError, UnicodeError, RecursionError):
         return Candidate(write_id, stored, CandidateStatus.CONFIRMED, 0, "", None, 0, readable=False)
     return Candidate(write_id, text, status, found.n, found.a, found.s, found.t)

@@ -105,6 +105,8 @@ def test_a_document_over_the_bound_of_bytes_is_refused(monkeypatch: pytest.Monke
     a.update(a.document.write_note("m", "z" * 1_500, None))
     with pytest.raises(TooLarge):
         a.confirm("x", "1")
+    a.update(a.document.delete_note("m", a.document.note("m").content_sha256))
+    a.confirm("x", "1")
 
 
 def test_one_slot_write_costs_the_same_in_a_large_document() -> None:

@@ -2,6 +2,7 @@
 
 import itertools
 import random
+import time
 
 import pytest
 
@@ -222,6 +223,50 @@ def test_the_list_does_not_depend_on_the_order_in_which_entries_came() -> None:
     assert all(each == lists[0] for each in lists)
     assert len(digests) == 1
     assert len(lists[0]) == 6
+
+
+def test_the_list_after_each_step_is_that_of_a_document_built_anew() -> None:
+    for seed in range(60):
+        rng = random.Random(seed)
+        _, (a, b) = devices("a", "b", seed=seed)
+        for step in range(12):
+            device = rng.choice((a, b))
+            shown_items = [entry.item for entry in device.document.view().history]
+            choice = rng.random()
+            if choice < 0.35:
+                device.append(*(f'"{step}.{i}"' for i in range(rng.randint(1, 3))))
+            elif choice < 0.7 and shown_items:
+                target = rng.choice([*shown_items, shown_items[-1], "none"])
+                device.append(f'"{step}"', answers=f"{target}/{rng.choice([0, 1, 2, 10])}")
+            elif choice < 0.8:
+                pop(device)
+            else:
+                sync(a, b)
+            fresh = device.fresh_document()
+            entries = [
+                entry for entry in (*device.own, *device.log.entries[: device.cursor]) if HISTORY in entry.stream
+            ]
+            rng.shuffle(entries)
+            fresh.load(b"", entries)
+            assert fresh.view().history == device.document.view().history
+        sync(a, b)
+        assert_converged(a, b)
+
+
+def test_an_append_to_a_long_history_costs_no_new_ordering() -> None:
+    def cost(items: int) -> float:
+        _, (a,) = devices("a")
+        a.append(*['"x"'] * items)
+        best = 1.0
+        for _ in range(20):
+            start = time.process_time()
+            (item,) = a.append('"call"')
+            a.append('"output"', answers=f"{item}/0")
+            a.document.view()
+            best = min(best, time.process_time() - start)
+        return best
+
+    assert cost(4_000) < 6 * cost(40)
 
 
 def test_a_message_in_a_blob_is_named_by_it() -> None:

@@ -151,6 +151,9 @@ def test_what_is_stored_is_canonical_json() -> None:
         '{"a":"x","n":0,"st":"c","t":1,"v":1}',
         '{"a":"x","n":9007199254740993,"st":"c","t":1,"v":1}',
         '{"a":"x","n":1,"st":"?","t":1,"v":1}',
+        '{"a":"x","n":1,"st":"c","t":-1,"v":1}',
+        '{"a":"x","n":1,"st":"c","t":9007199254740992,"v":1}',
+        '{"a":"\\u001b[2J","n":1,"st":"c","t":1,"v":1}',
         '{"a":"x","n":1,"st":"c","t":1,"v":NaN}',
         '{"a":"x","n":1,"st":"c","t":1,"v":"\\ud800"}',
         '{"a":"x","n":1,"st":"c","t":1,"v":' + "9" * 5_000 + "}",
@@ -168,6 +171,11 @@ def test_anything_else_is_unreadable_and_kept_as_it_is(stored: str) -> None:
 def test_a_value_that_is_not_canonical_is_grouped_by_its_canonical_text() -> None:
     candidate = decode_write("w", '{"a":"x","n":1,"st":"c","t":1,"v":{ "b" : 1, "a":"\\u0041" } }')
     assert candidate.text == '{"a":"A","b":1}'
+
+
+@pytest.mark.parametrize(("at_ms", "kept"), [(-5, 0), (10**18, 253_402_300_799_999)])
+def test_a_time_that_cannot_be_shown_is_moved_to_one_that_can(at_ms: int, kept: int) -> None:
+    assert decode_write("w", encode_write("1", CONFIRMED, 1, "phone", None, at_ms)).at_ms == kept
 
 
 def test_a_value_over_the_bound_is_refused_by_its_bytes() -> None:
