@@ -7,6 +7,7 @@ device names that Windows reserves (scenario RS-34).
 import re
 from collections.abc import Callable
 from enum import StrEnum
+from functools import lru_cache
 
 from sync_core.errors import ValueRefused
 from sync_core.limits import NAME_CHARS_MAX, STEP_CHARS_MAX, TASK_CHARS_MAX
@@ -88,6 +89,8 @@ def stream_id(task: str, name: StreamName) -> str:
     return f"{task}:{name.value}"
 
 
+# Every entry names its stream, so this runs for each; what is no stream id is never kept.
+@lru_cache(maxsize=1024)
 def split_stream(stream: str) -> tuple[str, StreamName]:
     """Return (task, stream name); raises `ValueRefused` for what is no stream id."""
     task, _, name = stream.rpartition(":")
