@@ -9,8 +9,8 @@ from server_relay.sessions import CLOSE_TRY_LATER
 from sync_core.entry import Entry, EntryKind, VersionDecision, encode_record
 from sync_core.errors import StoreFull
 from sync_core.ids import StreamName
-from sync_core.limits import OUT_QUEUE_BYTES_MAX
-from sync_core.wire import DigestAt, Entries, Hello, ListTasks, Push, Receipt
+from sync_core.limits import FRAME_BYTES_MAX, OUT_QUEUE_BYTES_MAX
+from sync_core.wire import BlobWanted, ClientFrame, DigestAt, Entries, Hello, ListTasks, Push, Receipt
 from tests.server_relay.harness import Client, Harness, position
 from tests.server_relay.wire_client import history_entry
 
@@ -242,6 +242,21 @@ def test_who_asks_without_reading_the_answers_is_closed(harness: Harness) -> Non
     assert asker.sent_bytes < 2 * OUT_QUEUE_BYTES_MAX
 
 
+@pytest.mark.parametrize(
+    "frame", [Hello(TASK), BlobWanted(TASK, "a" * 64), Push("b", (history_entry("b", 9, 5, "asker"),))]
+)
+def test_answers_that_are_not_read_do_not_pile_up(harness: Harness, frame: ClientFrame) -> None:
+    follower(harness, "phone").push(TASK, item(1))
+    asker = harness.login("asker")
+    asker.reads = False
+    for _ in range(3_000):
+        asker.send(*[frame] * 20)
+        if asker.closed:
+            break
+    assert asker.closed is not None
+    assert asker.sent_bytes <= OUT_QUEUE_BYTES_MAX + 2 * FRAME_BYTES_MAX + 10_000
+
+
 # --- digests ----------------------------------------------------------------------------------------------------------
 
 
@@ -316,6 +331,13 @@ def test_pushes_of_a_device_that_left_in_the_same_turn_are_stored(harness: Harne
     desktop = harness.login("desktop")
     desktop.hello(TASK)
     assert [entry.writer_seq for entry in desktop.entries()] == [1, 2, 3, 4, 5]
+
+
+def test_a_hello_of_a_device_that_left_in_the_same_turn_follows_nothing(harness: Harness) -> None:
+    phone = harness.login("phone")
+    harness.turn(*phone.received(Hello(TASK)), Disconnected(phone.conn))
+    harness.tick(60_000)
+    assert harness.relay.tasks_held == 0
 
 
 def test_idle_tasks_are_forgotten_and_followed_ones_are_not(harness: Harness) -> None:

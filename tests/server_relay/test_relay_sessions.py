@@ -223,6 +223,14 @@ def test_connections_are_capped_in_all_per_address_and_before_login() -> None:
     assert [harness.connect().closed is None for _ in range(3)] == [True, True, False]
 
 
+def test_strangers_that_left_do_not_count() -> None:
+    harness = capped(connections_before_login_max=2, connections_per_address_max=2)
+    for _ in range(5):
+        stranger = harness.connect()
+        assert stranger.closed is None
+        stranger.leave()
+
+
 def test_a_connection_refused_by_a_cap_may_try_again_and_counts_no_more() -> None:
     harness = capped(connections_max=1)
     first, second = harness.connect(), harness.connect()

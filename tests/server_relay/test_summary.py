@@ -62,6 +62,12 @@ def test_a_success_settles_its_step_once() -> None:
     assert counts(intent("a"), intent("b"), outcome("a", True)) == (1, 0)
     assert counts(intent("a"), intent("b"), outcome("a", True), outcome("b", True)) == (1, 0)
     assert counts(intent("a"), outcome("a", True), intent("c")) == (1, 0)
+    assert counts(intent("a"), intent("b"), outcome("a", True), outcome("b", False)) == (1, 0)
+
+
+def test_attempts_after_a_success_are_not_kept() -> None:
+    steps = steps_after(intent("a"), outcome("a", True), intent("b"))
+    assert steps.changed[1, "scan"].open == ()
 
 
 def test_steps_of_two_versions_are_two_steps() -> None:
