@@ -1,13 +1,15 @@
 """Scenarios of the catalogue that need time, a network and disks; scripted on the simulator."""
 
+import msgspec
 import pytest
 
 from sync_core.document.calls import CallBegun, CallRecorded, CallState
 from sync_core.document.slots import SlotState
 from sync_core.entry import Effect, Entry, EntryKind
-from sync_core.errors import StoreFull
+from sync_core.errors import StoreDamaged, StoreFull
 from sync_core.ids import StreamName, new_writer, stream_id
 from sync_core.replica import commands as c
+from sync_core.replica.writes import AsideEntry, PutEntry
 from sync_core.wire import WIRE_VERSION, Hello, Login, Push, Refusal, decode_relay, encode
 from tests.simulation import peek
 from tests.simulation.device import Device
@@ -341,3 +343,67 @@ def test_a_crash_at_any_point_of_a_batch_loses_nothing_that_was_answered(point: 
     lines = script.settle().notes["worklog"].text.splitlines() if answered else []
     assert set(answered) <= set(lines)
     assert len(set(lines)) == len(lines)
+
+
+def test_se_08_a_damaged_row_is_fetched_again() -> None:
+    script = Script("phone", "desktop")
+    phone, desktop = both_open(script)
+    for number in range(6):
+        script.append(phone, f"line {number}\n")
+    before = script.settle()
+    row = next(entry for entry in peek.entries_of(desktop.disk, TASK) if entry.relay_seq == 4)
+    desktop.die()
+    desktop.disk.damage_entry(row.stream, row.writer, row.writer_seq)
+    desktop.boot()
+    script.open(desktop)
+    assert script.settle() == before
+
+
+def test_se_08_a_damaged_merged_row_is_fetched_again() -> None:
+    script = Script("phone", "desktop")
+    phone, desktop = both_open(script)
+    for number in range(6):
+        script.append(phone, f"line {number}\n")
+    before = script.settle()
+    script.ask(desktop, c.OpenTask(script.ref(), TASK))
+    script.ask(desktop, c.CompactTask(script.ref(), TASK))
+    desktop.die()
+    desktop.disk.damage_document(STATE)
+    desktop.boot()
+    script.open(desktop)
+    assert script.settle() == before
+
+
+def test_a_damaged_row_that_was_never_sent_is_reported_loudly_and_nothing_is_overwritten() -> None:
+    script = Script("phone", "desktop")
+    phone, _ = both_open(script)
+    phone.unplug()
+    script.append(phone, "never sent\n")
+    stream, writer, number = peek.waiting_of(phone.disk, TASK)[-1]
+    phone.die()
+    phone.disk.damage_entry(stream, writer, number)
+    phone.boot()
+    with pytest.raises(StoreDamaged):
+        script.open(phone)
+    assert peek.payload_of(phone.disk, stream, writer, number) is not None
+
+
+def test_se_24_a_poisonous_row_in_a_store_is_quarantined_and_the_rest_of_the_task_loads() -> None:
+    script = Script("phone", "desktop")
+    phone, desktop = both_open(script)
+    script.append(phone, "line\n")
+    script.settle()
+    desktop.unplug()
+    place = max(entry.relay_seq or 0 for entry in peek.entries_of(desktop.disk, TASK) if entry.stream == STATE)
+    poison = msgspec.structs.replace(_entry(2**40, b"\x01\x01\x07\x00\x28\x00"), relay_seq=place + 1)
+    desktop.die()
+    desktop.disk.commit([PutEntry(poison, own=False)])
+    desktop.disk.sync()
+    desktop.boot()
+    script.open(desktop)
+    assert script.view(desktop).notes["worklog"].text == "line\n"
+    assert [aside.entry.writer for aside in quarantined(desktop)] == [2**40]
+
+
+def quarantined(device: Device) -> tuple[AsideEntry, ...]:
+    return next(stream for stream in device.disk.load_task(TASK).streams if stream.stream == STATE).quarantined
