@@ -234,6 +234,41 @@ async def test_a_step_run_apart_on_both_devices_keeps_both_and_shows_one(ends: T
     await assert_converged(ends.phone, ends.desktop, KEY)
 
 
+async def test_a_step_that_another_device_is_still_at_is_in_doubt_and_runs_again_only_when_asked(
+    ends: TwoEndpoints,
+) -> None:
+    started, go_on = asyncio.Event(), asyncio.Event()
+
+    @tool(effect=Effect.READ, name="look")
+    async def slow() -> str:
+        RUNS.append("phone")
+        started.set()
+        await go_on.wait()
+        return "seen"
+
+    @tool(effect=Effect.READ, name="look")
+    async def quick() -> str:
+        RUNS.append("desktop")
+        return "seen"
+
+    here, there = await both(ends)
+    calling = asyncio.create_task(here.call("look", slow))
+    await started.wait()
+    await ends.synced()
+    assert here.calls["look"].state is CallState.RUNNING
+    assert [call.step for call in there.in_doubt()] == ["look"]
+    assert "look (in_doubt)" in there.brief().text
+    assert RUNS == ["phone"]
+    assert await there.call("look", quick) == "seen"
+    go_on.set()
+    assert await calling == "seen"
+    await ends.synced()
+    assert RUNS == ["phone", "desktop"]
+    assert here.calls["look"].recorded_twice
+    assert here.calls["look"].device == there.calls["look"].device
+    await assert_converged(ends.phone, ends.desktop, KEY)
+
+
 async def test_a_large_result_is_fetched_by_the_other_device(ends: TwoEndpoints) -> None:
     @tool(effect=Effect.READ)
     def pages() -> str:
