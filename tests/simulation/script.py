@@ -4,7 +4,9 @@ from collections.abc import Callable
 
 from sync_core.document.slots import CandidateStatus, Slot
 from sync_core.document.view import TaskView
+from sync_core.entry import Entry, EntryKind
 from sync_core.errors import SegueError
+from sync_core.ids import StreamName, stream_id
 from sync_core.replica import commands as c
 from tests.simulation.device import Device
 from tests.simulation.driver import Violation
@@ -12,10 +14,16 @@ from tests.simulation.faults import CALM, FaultPlan
 from tests.simulation.verdict import at_rest, raw_content, rebuilt
 from tests.simulation.world import World
 
-__all__ = ["TASK", "Script"]
+__all__ = ["STATE", "TASK", "Script", "hostile_entry"]
 
 TASK = "expense/TRIP-118"
+STATE = stream_id(TASK, StreamName.STATE)
 _PATIENCE_MS = 120_000
+
+
+def hostile_entry(writer: int, payload: bytes) -> Entry:
+    """Return an update of the task that no honest device made."""
+    return Entry(STATE, writer, 1, EntryKind.UPDATE, payload, "mallory")
 
 
 class Script:
@@ -62,6 +70,14 @@ class Script:
         view = self.ask(device, c.OpenTask(self.ref(), TASK, create=create))
         assert isinstance(view, TaskView)
         return view
+
+    def open_both(self) -> tuple[Device, Device]:
+        """Let the phone open the task and the desktop find it."""
+        phone, desktop = self.devices["phone"], self.devices["desktop"]
+        self.open(phone)
+        self.synced(phone)
+        self.open(desktop, create=False)
+        return phone, desktop
 
     def confirm(self, device: Device, slot: str, text: str, token: frozenset[str] = frozenset()) -> Slot:
         """Confirm a slot's value (canonical JSON)."""

@@ -1,26 +1,20 @@
 """Scenarios of the catalogue that need time, a network and disks; scripted on the simulator."""
 
-import msgspec
 import pytest
 
 from sync_core.document.calls import CallBegun, CallRecorded, CallState
 from sync_core.document.slots import SlotState
-from sync_core.entry import Effect, Entry, EntryKind
-from sync_core.errors import StoreDamaged, StoreFull
-from sync_core.ids import StreamName, new_writer, stream_id
+from sync_core.entry import Effect
+from sync_core.ids import new_writer
 from sync_core.replica import commands as c
-from sync_core.replica.writes import AsideEntry, PutEntry
 from sync_core.wire import WIRE_VERSION, Hello, Login, Push, Refusal, decode_relay, encode
 from tests.simulation import peek
 from tests.simulation.device import Device
-from tests.simulation.driver import CrashPoint
 from tests.simulation.faults import FaultPlan
 from tests.simulation.hostile import delete_ahead
 from tests.simulation.mailbox_model import MailboxModel
 from tests.simulation.network import Link
-from tests.simulation.script import TASK, Script
-
-STATE = stream_id(TASK, StreamName.STATE)
+from tests.simulation.script import STATE, TASK, Script, hostile_entry
 
 
 def stored(script: Script) -> int:
@@ -28,23 +22,11 @@ def stored(script: Script) -> int:
     return len(peek.mailbox_log(script.world.relay.mailbox, script.world.subject, TASK))
 
 
-def both_open(script: Script) -> tuple[Device, Device]:
-    phone, desktop = script.devices["phone"], script.devices["desktop"]
-    script.open(phone)
-    script.synced(phone)
-    script.open(desktop, create=False)
-    return phone, desktop
-
-
 def _last_writer(device: Device) -> tuple[int, int]:
     """Return the writer of the device's newest update, and its next clock."""
     rows = peek.streams_of(device.disk, TASK)[STATE].writers.values()
     row = max((row for row in rows if row.device == device.name), key=lambda row: row.next_clock)
     return row.writer, row.next_clock
-
-
-def _entry(writer: int, payload: bytes) -> Entry:
-    return Entry(STATE, writer, 1, EntryKind.UPDATE, payload, "mallory")
 
 
 def call(script: Script, device: Device, step: str, effect: Effect = Effect.READ) -> CallBegun | CallRecorded:
@@ -60,7 +42,7 @@ def finish(script: Script, device: Device, step: str, begun: CallBegun, result: 
 
 def test_ac_11_two_confirmed_values_written_apart_stand_as_a_conflict_everywhere() -> None:
     script = Script("phone", "desktop")
-    phone, desktop = both_open(script)
+    phone, desktop = script.open_both()
     phone.unplug()
     script.confirm(phone, "cost_center", '"CC-1042"')
     script.confirm(desktop, "cost_center", '"CC-2000"')
@@ -73,7 +55,7 @@ def test_ac_11_two_confirmed_values_written_apart_stand_as_a_conflict_everywhere
 @pytest.mark.parametrize("seed", range(5))
 def test_se_29_a_late_joiner_and_a_restarted_relay_see_the_same_conflict(seed: int) -> None:
     script = Script("phone", "desktop", seed=seed)
-    phone, desktop = both_open(script)
+    phone, desktop = script.open_both()
     phone.unplug()
     desktop.unplug()
     script.confirm(phone, "budget", "5")
@@ -94,7 +76,7 @@ def test_se_29_a_late_joiner_and_a_restarted_relay_see_the_same_conflict(seed: i
 
 def test_rs_05_what_was_committed_and_never_sent_is_sent_after_the_restart_under_its_number() -> None:
     script = Script("phone", "desktop")
-    phone, _ = both_open(script)
+    phone, _ = script.open_both()
     phone.unplug()
     script.confirm(phone, "cost_center", '"CC-1042"')
     waiting = peek.waiting_of(phone.disk, TASK)
@@ -109,7 +91,7 @@ def test_rs_05_what_was_committed_and_never_sent_is_sent_after_the_restart_under
 
 def test_rs_07_a_device_that_hears_nothing_for_ten_minutes_is_stored_once() -> None:
     script = Script("phone", "desktop")
-    phone, _ = both_open(script)
+    phone, _ = script.open_both()
     script.settle()
     before = stored(script)
     script.world.partition(phone, "down", 600_000)
@@ -123,7 +105,7 @@ def test_rs_07_a_device_that_hears_nothing_for_ten_minutes_is_stored_once() -> N
 
 def test_se_01_a_relay_that_lost_its_log_gets_everything_back_once() -> None:
     script = Script("phone", "desktop")
-    phone, desktop = both_open(script)
+    phone, desktop = script.open_both()
     for number in range(10):
         script.confirm(phone if number % 2 else desktop, f"slot{number}", str(number))
     script.append(phone, "written before\n")
@@ -140,7 +122,7 @@ def test_se_01_a_relay_that_lost_its_log_gets_everything_back_once() -> None:
 
 def test_rule_j_work_of_a_killed_phone_survives_the_loss_of_the_relay() -> None:
     script = Script("phone", "desktop")
-    phone, _ = both_open(script)
+    phone, _ = script.open_both()
     script.confirm(phone, "cost_center", '"CC-1042"')
     script.settle()
     phone.die()
@@ -158,7 +140,7 @@ def test_rule_j_work_of_a_killed_phone_survives_the_loss_of_the_relay() -> None:
 
 def test_rule_j_a_restored_relay_whose_head_grew_past_a_cursor_is_found_out() -> None:
     script = Script("phone", "desktop")
-    phone, desktop = both_open(script)
+    phone, desktop = script.open_both()
     script.settle()
     old = script.world.relay.mailbox.image()
     script.append(phone, "after the copy\n")
@@ -176,42 +158,9 @@ def test_rule_j_a_restored_relay_whose_head_grew_past_a_cursor_is_found_out() ->
     assert sorted(lines) == ["after the copy", *(f"grown {number}" for number in range(4))]
 
 
-def test_a_restored_store_file_gets_its_own_later_work_back_and_writes_under_a_fresh_id() -> None:
-    script = Script("phone", "desktop")
-    phone, _ = both_open(script)
-    old = phone.disk.image()
-    script.append(phone, "later than the copy\n")
-    script.settle()
-    used = {entry.writer for entry in peek.entries_of(phone.disk, TASK) if entry.device == "phone"}
-    phone.die()
-    phone.disk.restore(old)
-    script.world.checks.disk_replaced()
-    phone.boot()
-    script.open(phone, create=False)
-    script.append(phone, "after the restore\n")
-    view = script.settle()
-    fresh = {entry.writer for entry in peek.entries_of(phone.disk, TASK) if entry.device == "phone"} - used
-    assert len(fresh) == 1
-    assert sorted(view.notes["worklog"].text.splitlines()) == ["after the restore", "later than the copy"]
-
-
-def test_two_live_clones_of_one_store_file_keep_the_edits_of_both() -> None:
-    script = Script("phone", "desktop")
-    phone, _ = both_open(script)
-    phone.unplug()
-    script.append(phone, "before the copy\n")
-    clone = script.world.add_device("phone", "phone'", phone.disk.image())
-    clone.boot()
-    script.open(clone)
-    script.append(clone, "by the clone\n")
-    script.append(phone, "by the phone\n")
-    view = script.settle()
-    assert sorted(view.notes["worklog"].text.splitlines()) == ["before the copy", "by the clone", "by the phone"]
-
-
 def test_rs_11_snapshots_and_compaction_while_a_device_is_away_change_nothing() -> None:
     script = Script("phone", "desktop", "tablet", snapshot_tail_entries=6)
-    phone, desktop = both_open(script)
+    phone, desktop = script.open_both()
     tablet = script.devices["tablet"]
     script.open(tablet, create=False)
     script.settle()
@@ -235,7 +184,7 @@ def test_rs_12_clocks_that_are_wrong_by_years_and_step_back_change_no_outcome() 
     outcomes = []
     for skew in (False, True):
         script = Script("phone", "desktop", seed=5, plan=FaultPlan(skew=skew))
-        phone, desktop = both_open(script)
+        phone, desktop = script.open_both()
         desktop.unplug()
         for number in range(6):
             script.confirm(phone, "cost_center", f'"CC-{number}"')
@@ -249,27 +198,9 @@ def test_rs_12_clocks_that_are_wrong_by_years_and_step_back_change_no_outcome() 
     assert outcomes[0] == outcomes[1]
 
 
-def test_rs_13_a_disk_that_is_full_at_any_commit_costs_that_write_only() -> None:
-    for skipped in range(8):
-        script = Script("phone", "desktop")
-        phone, _ = both_open(script)
-        kept = []
-        for number in range(8):
-            if number == skipped:
-                phone.disk.fail_next(StoreFull("The disk is full."))
-            try:
-                script.append(phone, f"line {number}\n")
-                kept.append(f"line {number}")
-            except StoreFull:
-                pass
-            script.wait(20)
-        assert len(kept) >= 7
-        assert script.settle().notes["worklog"].text.splitlines() == kept
-
-
 def test_rs_17_a_call_that_died_between_intent_and_record_is_in_doubt_and_runs_again_only_when_asked() -> None:
     script = Script("phone", "desktop")
-    phone, desktop = both_open(script)
+    phone, desktop = script.open_both()
     begun = call(script, phone, "rate")
     assert isinstance(begun, CallBegun)
     phone.die()
@@ -286,7 +217,7 @@ def test_rs_17_a_call_that_died_between_intent_and_record_is_in_doubt_and_runs_a
 
 def test_se_30_a_finished_call_is_returned_on_another_device_and_after_restarts() -> None:
     script = Script("phone", "desktop")
-    phone, desktop = both_open(script)
+    phone, desktop = script.open_both()
     begun = call(script, phone, "invoice")
     assert isinstance(begun, CallBegun)
     finish(script, phone, "invoice", begun, '"319.60"')
@@ -305,7 +236,7 @@ def test_se_30_a_finished_call_is_returned_on_another_device_and_after_restarts(
 
 def test_rs_29_a_delete_ahead_peer_is_refused_and_the_victim_stays_visible() -> None:
     script = Script("phone", "desktop")
-    phone, _ = both_open(script)
+    phone, _ = script.open_both()
     script.append(phone, "first\n")
     script.settle()
     writer, clock = _last_writer(phone)
@@ -318,92 +249,8 @@ def test_rs_29_a_delete_ahead_peer_is_refused_and_the_victim_stays_visible() -> 
     link = world.link_to_relay("mallory", arrived, lambda _: None)
     entropy = world.rng("mallory").randbytes
     link.up.send(encode([Login(WIRE_VERSION, world.subject, "mallory"), Hello(TASK)]))
-    link.up.send(encode([Push(TASK, (_entry(new_writer(entropy), delete_ahead(writer, clock, 1_000)),))]))
+    link.up.send(encode([Push(TASK, (hostile_entry(new_writer(entropy), delete_ahead(writer, clock, 1_000)),))]))
     script.wait(1_000)
     assert [refusal.code.value for refusal in refusals] == ["guard"]
     script.append(phone, "second\n")
     assert script.settle().notes["worklog"].text == "first\nsecond\n"
-
-
-@pytest.mark.parametrize("point", list(CrashPoint))
-def test_a_crash_at_any_point_of_a_batch_loses_nothing_that_was_answered(point: CrashPoint) -> None:
-    script = Script("phone", "desktop")
-    phone, _ = both_open(script)
-    answered = []
-    for number in range(6):
-        script.world.faults.crash_next(phone.label, point)
-        replies: list[object] = []
-        command = c.AppendNote(script.ref(), TASK, "worklog", f"line {number}\n")
-        phone.command(command, replies.append, lambda error: None)
-        script.until(lambda: not phone.up)
-        if replies:
-            answered.append(f"line {number}")
-        script.until(lambda: phone.up)
-        script.open(phone)
-    lines = script.settle().notes["worklog"].text.splitlines() if answered else []
-    assert set(answered) <= set(lines)
-    assert len(set(lines)) == len(lines)
-
-
-def test_se_08_a_damaged_row_is_fetched_again() -> None:
-    script = Script("phone", "desktop")
-    phone, desktop = both_open(script)
-    for number in range(6):
-        script.append(phone, f"line {number}\n")
-    before = script.settle()
-    row = next(entry for entry in peek.entries_of(desktop.disk, TASK) if entry.relay_seq == 4)
-    desktop.die()
-    desktop.disk.damage_entry(row.stream, row.writer, row.writer_seq)
-    desktop.boot()
-    script.open(desktop)
-    assert script.settle() == before
-
-
-def test_se_08_a_damaged_merged_row_is_fetched_again() -> None:
-    script = Script("phone", "desktop")
-    phone, desktop = both_open(script)
-    for number in range(6):
-        script.append(phone, f"line {number}\n")
-    before = script.settle()
-    script.ask(desktop, c.OpenTask(script.ref(), TASK))
-    script.ask(desktop, c.CompactTask(script.ref(), TASK))
-    desktop.die()
-    desktop.disk.damage_document(STATE)
-    desktop.boot()
-    script.open(desktop)
-    assert script.settle() == before
-
-
-def test_a_damaged_row_that_was_never_sent_is_reported_loudly_and_nothing_is_overwritten() -> None:
-    script = Script("phone", "desktop")
-    phone, _ = both_open(script)
-    phone.unplug()
-    script.append(phone, "never sent\n")
-    stream, writer, number = peek.waiting_of(phone.disk, TASK)[-1]
-    phone.die()
-    phone.disk.damage_entry(stream, writer, number)
-    phone.boot()
-    with pytest.raises(StoreDamaged):
-        script.open(phone)
-    assert peek.payload_of(phone.disk, stream, writer, number) is not None
-
-
-def test_se_24_a_poisonous_row_in_a_store_is_quarantined_and_the_rest_of_the_task_loads() -> None:
-    script = Script("phone", "desktop")
-    phone, desktop = both_open(script)
-    script.append(phone, "line\n")
-    script.settle()
-    desktop.unplug()
-    place = max(entry.relay_seq or 0 for entry in peek.entries_of(desktop.disk, TASK) if entry.stream == STATE)
-    poison = msgspec.structs.replace(_entry(2**40, b"\x01\x01\x07\x00\x28\x00"), relay_seq=place + 1)
-    desktop.die()
-    desktop.disk.commit([PutEntry(poison, own=False)])
-    desktop.disk.sync()
-    desktop.boot()
-    script.open(desktop)
-    assert script.view(desktop).notes["worklog"].text == "line\n"
-    assert [aside.entry.writer for aside in quarantined(desktop)] == [2**40]
-
-
-def quarantined(device: Device) -> tuple[AsideEntry, ...]:
-    return next(stream for stream in device.disk.load_task(TASK).streams if stream.stream == STATE).quarantined
