@@ -107,7 +107,7 @@ class SharedDoc:
                 self._doc.apply_update(update)
 
         changes = self._transact(merge)
-        if any(_NOTE_BYTES in update for update in updates):
+        if _NOTE_BYTES in b"".join(updates):
             self._find_notes(changes)
         return changes
 

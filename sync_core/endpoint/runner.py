@@ -263,7 +263,9 @@ class Runner:
                 await self._commit()
                 return
         for effect in effects:
-            self._carry_out(effect)
+            # Most effects are writes, and those are done.
+            if not isinstance(effect, Written):
+                self._carry_out(effect)
 
     def _carry_out(self, effect: Effect) -> None:
         if isinstance(effect, Reply):
