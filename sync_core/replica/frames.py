@@ -3,14 +3,16 @@
 Frames of another epoch than the stream's are ignored: they belong to a log that is gone.
 """
 
-from sync_core.entry import Entry, decode_snapshot
+from collections.abc import Mapping
+
+from sync_core.entry import Entry, WriterRow, decode_snapshot
 from sync_core.errors import EntryRefused, ResultUnavailable
 from sync_core.guard import scan_document
 from sync_core.ids import StreamName
 from sync_core.replica.changes import EntrySetAside
 from sync_core.replica.effects import Fail, Reply
 from sync_core.replica.log import advance
-from sync_core.replica.outbox import key_of
+from sync_core.replica.outbox import Key, key_of
 from sync_core.replica.recovery import start_epoch, table_at
 from sync_core.replica.snapshots import numbered_document
 from sync_core.replica.stream import OwnPlace, StreamReplica, is_covered
@@ -252,10 +254,8 @@ def on_lost(task: TaskReplica, download: Download) -> None:
     """Nobody can deliver this blob now."""
     for ref in download.refs:
         task.core.emit(Fail(ref, ResultUnavailable("The relay does not have the result.")))
-    if download.snapshot and download.sha256 in task.snapshots_asked:
-        task.snapshots_asked.discard(download.sha256)
-        task.snapshots_lost.add(download.sha256)
-        advance(task)
+    # Missing bytes are no verdict on the snapshot that they belong to: it is asked for again with the next tick.
+    task.snapshots_asked.discard(download.sha256)
 
 
 def _use_snapshot(task: TaskReplica, download: Download) -> None:
@@ -316,6 +316,10 @@ def _adopt(task: TaskReplica, stream: StreamReplica, data: bytes) -> None:
         task.hello_again = True
         task.reload()
         return
+    if any(_is_unproven(key, stream, table) and key not in task.outbox.receipted for key in task.outbox.unsent):
+        # Own numbers that the snapshot passes may be somebody else's there: they are pushed, and the relay's answer
+        # tells, before anything is replaced. The snapshot is fetched again with the next Hello.
+        return
     if snapshot.document:
         scan_document(snapshot.document)
     scratch = numbered_document(task, snapshot.document, snapshot.records, snapshot.covers_seq)
@@ -333,6 +337,10 @@ def _adopt(task: TaskReplica, stream: StreamReplica, data: bytes) -> None:
     task.hello_again = True
     task.jumped = True
     task.reload()
+
+
+def _is_unproven(key: Key, stream: StreamReplica, table: Mapping[int, WriterRow]) -> bool:
+    return key[0] == stream.id and key[1] in table and key[2] < table[key[1]].next_seq
 
 
 def _confirm_own(task: TaskReplica, stream: StreamReplica, data: bytes) -> None:

@@ -69,10 +69,7 @@ def snapshots_missing(task: TaskReplica, image: TaskImage) -> list[str]:
         entry.blob
         for stream in image.streams
         for entry in stream.entries
-        if entry.kind is EntryKind.SNAPSHOT
-        and entry.blob is not None
-        and entry.blob not in task.snapshots
-        and entry.blob not in task.snapshots_lost
+        if entry.kind is EntryKind.SNAPSHOT and entry.blob is not None and entry.blob not in task.snapshots
     ]
 
 

@@ -194,7 +194,7 @@ def _writer_reused(task: TaskReplica, stream: StreamReplica, place: int, entry: 
 
 def _snapshot_here(task: TaskReplica, stream: StreamReplica, place: int, entry: Entry) -> bool:
     sha256 = entry.blob
-    if sha256 is None or sha256 in task.snapshots or sha256 in task.snapshots_lost:
+    if sha256 is None or sha256 in task.snapshots:
         return True
     stream.held[place] = entry
     ask_snapshot(task, sha256)

@@ -7,7 +7,7 @@ contract (see `effects`). One Replica is one opening of an endpoint: its writer 
 from collections.abc import Callable
 
 from sync_core.document.view import TaskView
-from sync_core.errors import ProtocolError, SegueError
+from sync_core.errors import ProtocolError, SegueError, StoreDamaged
 from sync_core.ids import Entropy, split_stream
 from sync_core.replica import commands as c
 from sync_core.replica import effects as e
@@ -106,8 +106,11 @@ class Replica:
     def _on_blob(self, event: e.BlobLoaded) -> None:
         self._desk.on_blob(event)
         task = self._table.get(event.task)
-        if task is not None:
-            self._try_install(task)
+        if task is None:
+            return
+        if event.data is None and task.image is not None and not self._core.session.logged_in:
+            self._give_up(task, StoreDamaged("The bytes of a recovered snapshot are gone from the store."))
+        self._try_install(task)
 
     def _try_install(self, task: TaskReplica) -> None:
         """Install a task's image once the recovered snapshots in it are at hand, then do what waited for it."""
@@ -119,12 +122,16 @@ class Replica:
         try:
             self._install(task, image)
         except SegueError as error:
-            task.loading = False
-            self._desk.give_up(task, self._table.unpark(task.key), error)
+            self._give_up(task, error)
         self._waiting += task.waiting - before
         if task.document is not None:
             for parked in self._table.unpark(task.key):
                 self._dispatch(parked)
+
+    def _give_up(self, task: TaskReplica, error: SegueError) -> None:
+        task.loading = False
+        task.image = None
+        self._desk.give_up(task, self._table.unpark(task.key), error)
 
     def _install(self, task: TaskReplica, image: TaskImage) -> None:
         """Repair and rewrite what must be before anything is merged, then take the image."""
@@ -326,6 +333,8 @@ class Replica:
         for task in self._table.tasks.values():
             if task.document is not None or task.openings:
                 task.tick()
+                if task.arrived:
+                    advance(task)
                 self._table.touch(task)
 
     def _finish(self) -> None:

@@ -94,7 +94,6 @@ class TaskReplica:
         self.jumped = False
         self.arrived: deque[tuple[StreamName, int]] = deque()
         self.snapshots: dict[str, bytes] = {}
-        self.snapshots_lost: set[str] = set()
         self.snapshots_asked: set[str] = set()
         self.image: TaskImage | None = None
         self.running: set[str] = set()
@@ -222,7 +221,6 @@ class TaskReplica:
             stream.snapshot_writers = ()
             stream.drop_held()
         self.snapshots.clear()
-        self.snapshots_lost.clear()
 
     def reload(self) -> None:
         """Drop the document and read it again; what was consumed so far is written before."""
