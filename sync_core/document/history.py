@@ -46,7 +46,6 @@ class History:
         self._visible: tuple[HistoryEntry, ...] | None = ()
         self._last: tuple[HistoryEntry, int] | None = None
         """The last visible item that is no output, and the index of the last call that has an output behind it."""
-        self._answered_steps: set[str] = set()
         self._answered_items: set[str] = set()
 
     # --- what came ----------------------------------------------------------------------------------------------------
@@ -61,7 +60,6 @@ class History:
         self._visible = self._extended(entry) if is_plain else None
         self._items[record.item] = entry if known is None else min(known, entry, key=_claim)
         if record.answers is not None:
-            self._answered_steps.add(record.answers)
             self._answered_items.add(record.answers.rpartition("/")[0])
         self._next_index[record.run] = max(self._next_index.get(record.run, 0), record.index + 1)
         self._highest = max(self._highest, record.n)
@@ -90,9 +88,9 @@ class History:
             self._last = (entry, -1)
         else:
             answered = self._answered(entry)
-            if answered is None or self._last is None or answered[0] != self._last[0].item:
+            if answered is None or self._last is None:
                 return None
-            if answered[1] <= self._last[1] or entry.answers in self._answered_steps:
+            if answered[0] != self._last[0].item or answered[1] <= self._last[1]:
                 return None
             self._last = (self._last[0], answered[1])
         return (*self._visible, entry)

@@ -92,7 +92,7 @@ def _changed_lines(lines: list[str], edits: list[Edit]) -> set[int]:
         while index < len(lines) and at + len(lines[index]) <= edit.start:
             at, index = at + len(lines[index]), index + 1
         place, line = at, index
-        while line < len(lines) and (place < edit.end or place < edit.start):
+        while line < len(lines) and place < edit.end:
             changed.add(line)
             place, line = place + len(lines[line]), line + 1
     return changed

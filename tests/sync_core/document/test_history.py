@@ -123,6 +123,15 @@ def test_an_output_whose_call_is_not_there_keeps_its_own_place() -> None:
     assert shown(a) == ['"1"', '"output"', '"other"', '"2"']
 
 
+def test_an_output_that_arrives_before_its_call_moves_behind_it() -> None:
+    _, (a,) = devices("a")
+    a.record(HistoryItem("out", "r", 1, 0, '"out"', "call/0"))
+    a.record(HistoryItem("between", "r", 1, 1, '"between"'))
+    assert shown(a) == ['"out"', '"between"']
+    a.record(HistoryItem("call", "r", 1, 2, '"call"'))
+    assert shown(a) == ['"between"', '"call"', '"out"']
+
+
 def test_outputs_that_answer_each_other_do_not_vanish() -> None:
     _, (a,) = devices("a")
     a.record(HistoryItem("x", "r", 1, 0, '"x"', "y/0"))
@@ -167,6 +176,7 @@ def test_two_pops_of_one_item_remove_one() -> None:
 def test_a_pop_that_arrives_before_its_item_removes_it() -> None:
     _, (a,) = devices("a")
     a.record(HistoryPop("late"))
+    assert shown(a) == []
     a.record(HistoryItem("late", "r", 1, 0, '"late"'))
     assert shown(a) == []
 
@@ -218,6 +228,7 @@ def test_the_list_does_not_depend_on_the_order_in_which_entries_came() -> None:
         reader = Device("reader", random.Random(1), log)
         for entry in itertools.chain(*order):
             reader.document.merge(entry)
+            reader.document.view()
         lists.append(reader.document.view().history)
         digests.add(reader.digest(HISTORY))
     assert all(each == lists[0] for each in lists)
@@ -229,14 +240,15 @@ def test_the_list_after_each_step_is_that_of_a_document_built_anew() -> None:
     for seed in range(60):
         rng = random.Random(seed)
         _, (a, b) = devices("a", "b", seed=seed)
-        for step in range(12):
+        for step in range(25):
             device = rng.choice((a, b))
             shown_items = [entry.item for entry in device.document.view().history]
             choice = rng.random()
             if choice < 0.35:
                 device.append(*(f'"{step}.{i}"' for i in range(rng.randint(1, 3))))
             elif choice < 0.7 and shown_items:
-                target = rng.choice([*shown_items, shown_items[-1], "none"])
+                calls = [entry.item for entry in device.document.view().history if entry.answers is None]
+                target = rng.choice([*calls[-1:], *calls[-1:], *shown_items[:1], "none"])
                 device.append(f'"{step}"', answers=f"{target}/{rng.choice([0, 1, 2, 10])}")
             elif choice < 0.8:
                 pop(device)

@@ -262,6 +262,7 @@ def test_overlap_names_lines_that_both_changed_and_no_others() -> None:
     assert overlap(base, "one a X\ntwo a b\nthree a b\n", "one a b\ntwo a b\nthree a Y\n") == ()
     assert overlap(base, "one a X\ntwo a b\nthree a b\n", "one Y b\ntwo a b\nthree a b\n") == ("one a b",)
     assert overlap(base, "two a b\nthree a b\n", "one Y b\ntwo a b\nthree a b\n") == ("one a b",)
+    assert overlap(base, "one X a b\ntwo a b\nthree a b\n", "one a b Y\ntwo a b\nthree a b\n") == ("one a b",)
     assert overlap(base, "new\n" + base, "other\n" + base) == ()
     assert overlap(base, "", "") == ("one a b", "two a b", "three a b")
 

@@ -28,6 +28,17 @@ def test_two_definitions_while_apart_are_shown_as_redefined_until_declared_again
     assert (shown.redefined, shown.definition) == (False, SlotDefinition("c?"))
 
 
+def test_declaring_one_of_two_definitions_again_settles_it() -> None:
+    _, (a, b) = devices("a", "b")
+    a.declare("x", ask="a?")
+    b.declare("x", ask="b?")
+    sync(a, b)
+    assert a.declare("x", ask="a?")
+    sync(a, b)
+    assert not b.document.slot("x").redefined
+    assert b.document.slot("x").definition == SlotDefinition("a?")
+
+
 def test_a_declared_slot_is_shown_as_missing_and_an_undeclared_one_only_while_it_is_written() -> None:
     _, (a,) = devices("a")
     a.declare("x")
