@@ -90,6 +90,7 @@ class StreamReplica:
         """Be in this epoch from now on: places of another log mean nothing here."""
         if epoch != self.epoch:
             self.epoch = epoch
+            self.head = 0
             self.drop_held()
 
     def reset(self) -> None:
