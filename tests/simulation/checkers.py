@@ -21,7 +21,7 @@ from sync_core.wire import BlobPiece, Entries, Push, Receipt, SnapshotOffer, dec
 from tests.simulation import peek
 from tests.simulation.driver import Violation
 from tests.simulation.journal import CallOp, HistoryOp, NoteOp, Op, SlotOp
-from tests.simulation.losses import mark_lost
+from tests.simulation.losses import mark_lost, mark_set_aside
 from tests.simulation.verdict import at_rest, difference, final_checks, rebuilt_view, writers_clocks
 
 if TYPE_CHECKING:
@@ -307,9 +307,12 @@ class Checks:
 
     def announced(self, device: "Device", effect: fx.Announce) -> None:
         """Honest devices quarantine, set aside and diverge from nothing."""
-        if self.world.faults.plan.hostile:
+        plan = self.world.faults.plan
+        if plan.hostile:
             return
         for change in effect.changes:
+            if isinstance(change, EntrySetAside) and plan.demotions and change.code == "role":
+                continue
             if isinstance(change, EntryQuarantined | EntrySetAside | TaskDiverged):
                 raise Violation(f"{device.label} announced {type(change).__name__} among honest devices: {change}")
 
@@ -366,4 +369,6 @@ class Checks:
 
     def final(self) -> None:
         """Compare what stands on the disks with the journal."""
+        if self.world.faults.plan.demotions:
+            mark_set_aside(self.world)
         final_checks(self.world)

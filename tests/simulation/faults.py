@@ -30,6 +30,7 @@ class FaultPlan(msgspec.Struct, frozen=True):
     slow_readers: bool = False
     restores: int = 0
     clones: int = 0
+    demotions: int = 0
     relay_lost: int = 0
     relay_restored: int = 0
     hostile: tuple[str, ...] = ()
@@ -57,7 +58,7 @@ def draw_plan(rng: Random) -> FaultPlan:
         duplication=0.0 if in_order else rng.choice((0.0, 0.1, 0.3)),
         outlive=rng.choice((0.0, 0.5, 0.9)),
     )
-    hostile = tuple(rng.sample(HOSTILE_KINDS, rng.randint(1, 2))) if sometimes(0.15) else ()
+    hostile = _draw_hostile(rng) if sometimes(0.2) else ()
     # Whoever speaks first in a new log is believed: a thief, or one who knows a write's key, may then take its place.
     # What is still promised there, convergence and liveness, is seen with the other kinds.
     log_is_safe = not {"thief", "overwrite"} & set(hostile)
@@ -74,12 +75,18 @@ def draw_plan(rng: Random) -> FaultPlan:
         slow_readers=sometimes(0.15),
         restores=int(sometimes(0.2)),
         clones=int(sometimes(0.12)),
+        demotions=int(sometimes(0.1)),
         relay_lost=int(sometimes(0.12) and log_is_safe),
         relay_restored=int(sometimes(0.15) and log_is_safe),
         hostile=hostile,
         joiner=sometimes(0.25),
         weather=weather,
     )
+
+
+def _draw_hostile(rng: Random) -> tuple[str, ...]:
+    kinds = {rng.choice(HOSTILE_KINDS)} | ({"thief"} if rng.random() < 0.4 else set())
+    return tuple(sorted(kinds))
 
 
 class _FailingDisk(Protocol):

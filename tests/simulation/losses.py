@@ -13,7 +13,7 @@ from tests.simulation.journal import CallOp, DeclareOp, HistoryOp, NoteOp, Op, P
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
-__all__ = ["mark_lost"]
+__all__ = ["mark_lost", "mark_set_aside"]
 
 
 def mark_lost(world: "World") -> None:
@@ -25,6 +25,22 @@ def mark_lost(world: "World") -> None:
         content, records = holdings[op.task]
         if not _is_held(world, op, content, records):
             op.lost = True
+
+
+def mark_set_aside(world: "World") -> None:
+    """Mark every promised op whose entry the relay refused for good: it is kept in the file, out of the document."""
+    for op in world.journal.promised():
+        for device in world.devices:
+            aside = peek.aside_of(device.disk, op.task)
+            if _is_among(op, aside):
+                op.lost = True
+
+
+def _is_among(op: Op, entries: list[Entry]) -> bool:
+    if any((entry.stream, entry.writer, entry.writer_seq) in op.keys for entry in entries):
+        return True
+    needle = (op.attempt if isinstance(op, CallOp) else op.tag).encode()
+    return any(needle in entry.payload for entry in entries)
 
 
 def _holdings(world: "World", task: str) -> tuple[bytes, list[Entry]]:

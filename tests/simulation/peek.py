@@ -12,6 +12,7 @@ from tests.simulation.disk_stream import DiskStream
 from tests.simulation.mailbox_model import MailboxModel
 
 __all__ = [
+    "aside_of",
     "cursor_of",
     "entries_of",
     "head_of",
@@ -92,6 +93,11 @@ def payloads_of(disk: DiskModel, task: str) -> tuple[list[bytes], list[Entry]]:
             records.append(aside.entry)
     content.extend(blob.data for key, blob in disk._current._blobs.items() if key[0] == task)
     return content, records
+
+
+def aside_of(disk: DiskModel, task: str) -> list[Entry]:
+    """Return the entries of a task that were set aside."""
+    return [aside.entry for stream in streams_of(disk, task).values() for aside in stream.aside]
 
 
 # --- the relay --------------------------------------------------------------------------------------------------------

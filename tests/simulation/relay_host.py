@@ -6,12 +6,14 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from server_relay import effects as fx
-from server_relay.admission import admit_anyone
+from server_relay.admission import Grant, Role, admit_anyone
 from server_relay.config import RelaySettings
 from server_relay.relay import Relay
 from sync_core.errors import ProtocolError, SegueError
-from sync_core.wire import decode_client, join
+from sync_core.wire import Login, decode_client, join
 from tests.simulation.driver import Driver
 from tests.simulation.mailbox_model import MailboxModel
 from tests.simulation.network import Link
@@ -25,7 +27,7 @@ _START_MS = 1_790_000_000_000
 
 
 class RelayHost(Driver[fx.RelayEvent, fx.RelayEffect]):
-    """One relay. `clock_skew_ms` is what its clock is wrong by."""
+    """One relay. `clock_skew_ms` is what its clock is wrong by; `readers` are devices that it lets read only."""
 
     def __init__(self, world: "World", settings: RelaySettings) -> None:
         super().__init__(world.scheduler, world.rng("relay"), world.faults, "relay")
@@ -35,6 +37,7 @@ class RelayHost(Driver[fx.RelayEvent, fx.RelayEffect]):
         self.clock_skew_ms = 0
         self.relay: Relay | None = None
         self.links: dict[int, Link] = {}
+        self.readers: set[str] = set()
         self._next_conn = 0
         self._drained: set[int] = set()
 
@@ -45,8 +48,12 @@ class RelayHost(Driver[fx.RelayEvent, fx.RelayEffect]):
         self.start()
         self._drained.clear()
         entropy = Random(f"{self.world.seed} entropy relay {self.life}").randbytes
-        self.relay = Relay(admit_anyone, entropy, self.settings)
+        self.relay = Relay(self._admit, entropy, self.settings)
         self.later(1_000, self._tick)
+
+    def _admit(self, login: Login, now_ms: int) -> Grant:
+        grant = admit_anyone(login, now_ms)
+        return replace(grant, role=Role.READ) if login.device in self.readers else grant
 
     def die(self) -> None:
         """Lose the process, its connections, and whatever the mailbox had not synced."""

@@ -85,6 +85,9 @@ def _arrange(world: World, rng: Random, plan: FaultPlan, tasks: tuple[str, ...],
         _arrange_restore(world, rng.choice(devices), taken_ms, restored_ms)
     for _ in range(plan.clones):
         world.scheduler.after(when(), partial(_clone, world, rng, rng.choice(devices), tasks, mix))
+    for _ in range(plan.demotions):
+        device = rng.choice(devices)
+        world.scheduler.after(when(), partial(_demote, world, device.name, rng.randint(500, fault_ms)))
     for _ in range(plan.relay_lost):
         world.scheduler.after(when(), partial(_lose_relay, world))
     for _ in range(plan.relay_restored):
@@ -112,6 +115,18 @@ def _offline(world: World, device: Device, long_ms: int) -> None:
     if device.up:
         device.unplug()
     world.scheduler.after(long_ms, device.plug)
+
+
+def _demote(world: World, name: str, long_ms: int) -> None:
+    """The device may only read for a while: what it has not sent yet is refused for good, and set aside."""
+    world.relay.readers.add(name)
+    world.reconnect(name)
+
+    def promote() -> None:
+        world.relay.readers.discard(name)
+        world.reconnect(name)
+
+    world.scheduler.after(long_ms, promote)
 
 
 def _arrange_restore(world: World, device: Device, taken_ms: int, restored_ms: int) -> None:

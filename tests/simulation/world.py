@@ -137,6 +137,12 @@ class World:
         conn = relay.accept(link, f"10.0.0.{len(label)}")
         return link
 
+    def reconnect(self, name: str) -> None:
+        """Cut the links of all devices that log in under a name."""
+        for device in self.devices:
+            if device.name == name and device.link is not None:
+                device.link.cut(patience_ms=200)
+
     def partition(self, device: Device, direction: str, duration_ms: int) -> None:
         """Block one direction (`up`, `down`) for a while; both ends give up a link that is silent for 8 s."""
         blocked = self._blocked.setdefault(device.label, set())
@@ -192,6 +198,9 @@ class World:
         """From now on nothing goes wrong: everything comes back, the network is clean, users fall silent."""
         self.quiet = self.healing = True
         self.faults.active = False
+        readers, self.relay.readers = self.relay.readers, set()
+        for name in sorted(readers):
+            self.reconnect(name)
         self.network.weather = Weather(latency_ms=(1, 10), in_order=self.network.weather.in_order)
         for device in self.devices:
             for direction in ("up", "down"):
