@@ -67,7 +67,7 @@ class Intake:
         self._entropy = entropy
         self._may_write = grant.role.may_write
         self._recovered = False
-        self._stopped: set[tuple[str, int]] = set(session.reused)
+        self._stopped: set[tuple[str, int]] = set()
 
     def take(self, push: Push) -> None:
         """Judge the entries of a push, in order."""
@@ -140,6 +140,8 @@ class Intake:
         self._receipt(stream, found)
 
     def _next(self, entry: Entry, stream: StreamLog, recovered: bool) -> None:
+        if (entry.stream, entry.writer) in self._session.reused:
+            raise _Refuse(RefusalCode.WRITER_REUSED, "The entry follows one whose number was used for another before.")
         if len(entry.payload) > PAYLOAD_BYTES_MAX:
             raise _Refuse(RefusalCode.TOO_LARGE, f"The payload exceeds {PAYLOAD_BYTES_MAX} bytes.")
         if not recovered and stream.principals.get(entry.writer, self._grant.principal) != self._grant.principal:

@@ -167,24 +167,23 @@ class RelayServer:
         return None
 
     async def _handle(self, websocket: ServerConnection) -> None:
-        """Serve one connection until it closes."""
+        """Serve one connection until it closes; once the relay stops, what still comes is dropped."""
         peer = Peer(next(self._numbers), websocket, self._on_drained)
         self._peers[peer.conn] = peer
         self._post(Connected(peer.conn, peer.address))
         writer = asyncio.create_task(peer.write())
+        if self._closing:
+            peer.close(GOING_AWAY, "the relay stops")
         try:
-            while not self._closing:
-                received = await peer.receive()
-                if received is None:
-                    break
+            while (received := await peer.receive()) is not None:
+                if self._closing:
+                    peer.taken()
+                    continue
                 self._handed_over.append(peer)
                 if isinstance(received, ProtocolError):
                     self._post(Malformed(peer.conn, received.sentence))
                 else:
                     self._post(*(Received(peer.conn, frame) for frame in received))
-            if self._closing:
-                peer.close(GOING_AWAY, "the relay stops")
-                await writer
         finally:
             writer.cancel()
             self._peers.pop(peer.conn, None)

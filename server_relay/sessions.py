@@ -56,8 +56,8 @@ class Session:
     """One connection. `grant` is None before login; `closed` once the relay gave it up, `gone` once it is no more.
 
     `out_bytes` wait to be written to it, as far as the relay knows; `progress_ms` is when they last became fewer.
-    `reused` are the (stream, writer) of which a number was refused as used for something else: what follows stands on
-    it, and is passed over; the device writes it again under another id.
+    `reused` are the (stream, writer) of which a number was refused as used for something else: what follows was written
+    on top of that, and is refused for the same reason; the device writes it again under another id.
     `behind` is the line of tasks to catch up, `reading` the follow (or request) whose read is under way.
     """
 

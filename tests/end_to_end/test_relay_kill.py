@@ -39,10 +39,31 @@ class RelayProcess:
         await self._process.wait()
 
 
+class Progress:
+    """Counts receipts of all devices, and tells when so many have come."""
+
+    def __init__(self) -> None:
+        self.count = self._target = 0
+        self._reached = asyncio.Event()
+
+    def add(self, count: int) -> None:
+        self.count += count
+        if self.count >= self._target:
+            self._reached.set()
+
+    async def reaches(self, target: int) -> None:
+        """Wait until so many receipts have come."""
+        self._target = target
+        self._reached.clear()
+        self.add(0)
+        await self._reached.wait()
+
+
 class Device:
     """Pushes numbered entries of one writer, as fast as a window of outstanding ones allows; logs each receipt."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, progress: Progress) -> None:
+        self.progress = progress
         self.name = f"device-{number}"
         self.writer = 700_000 + number
         self.task = f"task-{number % 2}"
@@ -74,6 +95,7 @@ class Device:
             receipt = await client.next(Receipt)
             for seq in range(receipt.first_seq, receipt.last_seq + 1):
                 self.receipted[seq] = receipt.first_relay_seq + seq - receipt.first_seq
+            self.progress.add(receipt.last_seq - receipt.first_seq + 1)
             self.window.set()
 
 
@@ -101,19 +123,20 @@ def check(log: dict[int, tuple[int, int]], devices: list[Device], *, all_stored:
 @pytest.mark.parametrize(("number", "seed"), [(signal.SIGKILL, 1), (signal.SIGKILL, 2), (signal.SIGTERM, 3)])
 async def test_a_receipt_outlives_the_relay(tmp_path: Path, number: signal.Signals, seed: int) -> None:
     rng = Random(seed)
-    relay = RelayProcess(tmp_path / "relay.db")
-    devices = [Device(count) for count in range(WRITERS)]
+    relay, progress = RelayProcess(tmp_path / "relay.db"), Progress()
+    devices = [Device(count, progress) for count in range(WRITERS)]
     kills = 0
-    while any(len(device.receipted) < ENTRIES for device in devices):
+    while progress.count < ENTRIES * WRITERS:
         await relay.start()
         for task in ("task-0", "task-1"):
             check(await log_of(relay.port, task), [device for device in devices if device.task == task])
         running = [asyncio.create_task(device.run(relay.port)) for device in devices]
-        await asyncio.wait(running, timeout=rng.uniform(0.05, 0.4) if kills < 6 else 60)
+        async with asyncio.timeout(60):
+            await progress.reaches(min(progress.count + rng.randint(1, 400), ENTRIES * WRITERS))
         await relay.stop(number)
         kills += 1
         await asyncio.gather(*running)
-    assert kills > 2
+    assert kills >= 4
     await relay.start()
     for task in ("task-0", "task-1"):
         check(await log_of(relay.port, task), [device for device in devices if device.task == task], all_stored=True)

@@ -141,6 +141,21 @@ def test_a_number_used_for_other_content_is_refused_and_never_receipted(phone: C
     assert phone.receipts() == []
 
 
+def test_what_follows_a_reused_number_is_refused_too_and_every_time(harness: Harness, phone: Client) -> None:
+    """It was written on top of something that the log does not hold; the device is waiting for an answer."""
+    phone.push(TASK, item(1), item(2))
+    phone.push(TASK, history_entry(TASK, PHONE, 2, "phone", '"other"'), item(3))
+    phone.frames.clear()
+    for _ in range(2):
+        phone.push(TASK, item(3), item(4))
+        assert refusals(phone) == [(RefusalCode.WRITER_REUSED, 3, 3)]
+    phone.push(TASK, item(1), item(2), item(1, PHONE + 1))
+    assert phone.receipts() == [(PHONE, 1, 1), (PHONE, 2, 2), (PHONE + 1, 1, 3)]
+    fresh = harness.login("phone")
+    fresh.push(TASK, item(3))
+    assert fresh.receipts() == [(PHONE, 3, 4)]
+
+
 def test_an_entry_that_came_twice_in_one_turn_is_stored_once(harness: Harness, phone: Client) -> None:
     harness.turn(*phone.received(Push(TASK, (item(1),)), Push(TASK, (item(1), item(2)))))
     assert set(phone.receipts()) == {(PHONE, 1, 1), (PHONE, 2, 2)}

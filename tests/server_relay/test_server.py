@@ -327,6 +327,21 @@ async def test_a_stop_finishes_the_commit_and_says_going_away(troubled: RelaySer
     await troubled.close()
 
 
+async def test_a_stop_does_not_wait_for_a_device_that_goes_on_sending(
+    troubled: RelayServer, mailbox: TroubledMailbox
+) -> None:
+    async with await WireClient.open(troubled.port, "phone") as phone:
+        mailbox.waiting.clear()
+        mailbox.open_gate.clear()
+        for seq in range(1, 21):
+            await phone.push(TASK, history_entry(TASK, PHONE, seq, "phone"))
+        await mailbox.waiting.wait()
+        mailbox.open_gate.set()
+        async with asyncio.timeout(1.5):
+            await troubled.close()
+        assert await phone.closed() == GOING_AWAY
+
+
 async def test_the_relay_tells_its_figures(relay: RelayServer) -> None:
     async with await WireClient.open(relay.port, "phone") as phone:
         await phone.push(TASK, history_entry(TASK, PHONE, 1, "phone"))
