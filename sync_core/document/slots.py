@@ -93,6 +93,7 @@ class Slot(msgspec.Struct, frozen=True):
 
     `candidates` has one per distinct value that counts for the state (the highest (n, write_id) of each value, highest
     first); `proposals` are proposed values beside a confirmed one. `token` holds the ids of all live writes.
+    `redefined`: definitions that differ are live at once, and the highest (n, key) is shown.
     `schema_error` flags a stored value that fails the definition that is shown now.
     """
 

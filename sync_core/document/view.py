@@ -15,9 +15,9 @@ __all__ = ["TaskView"]
 class TaskView(msgspec.Struct, frozen=True):
     """A task as this device knows it.
 
-    `slots` holds every declared or written slot; `calls` is by (version, step) and holds planned steps too; `history`
-    is in order. `version` is the highest business version, at least 1. `writes` counts slot and note writes over the
-    task's life, for the growth warning.
+    `slots` holds every slot with a definition or a live write, `notes` every note with text; `calls` is by (version,
+    step) and holds planned steps too; `history` is in order. `version` is the highest business version, at least 1.
+    `writes` counts slot and note writes over the task's life, for the growth warning (see `growth`).
     """
 
     task: str
