@@ -10,6 +10,7 @@ import json
 import math
 import re
 from decimal import Decimal
+from json.encoder import encode_basestring_ascii
 
 from sync_core.errors import ValueRefused
 
@@ -85,7 +86,7 @@ def _write_object(value: dict[object, object], field: str, out: list[str], depth
 def _write_text(value: str, field: str, out: list[str]) -> None:
     if _SURROGATE.search(value):
         raise ValueRefused(f"{field} holds a lone surrogate, which is no text.", hint="Decode the text properly first.")
-    out.append(json.dumps(str(value), ensure_ascii=True))
+    out.append(encode_basestring_ascii(value))
 
 
 def _decimal_text(value: Decimal) -> str:

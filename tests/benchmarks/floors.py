@@ -11,6 +11,7 @@ from time import perf_counter
 from typing import Any, cast
 
 import aiosqlite
+import msgspec
 from pycrdt import Doc
 
 from sync_core.entry import Entry, EntryKind, WriterRow
@@ -23,8 +24,11 @@ PAYLOAD_BYTES = 180
 
 _BATCH_ENTRIES = 256
 _FSYNC_SAMPLES = 200
-_SCHEMA = "CREATE TABLE entries (id INTEGER PRIMARY KEY, stream INTEGER, payload BLOB)"
-_INSERT = "INSERT INTO entries (stream, payload) VALUES (1, ?)"
+_SCHEMA = "CREATE TABLE rows (id INTEGER PRIMARY KEY, stream INTEGER, payload BLOB)"
+_INSERT = "INSERT INTO rows (stream, payload) VALUES (1, ?)"
+_ENTRIES_SCHEMA = """CREATE TABLE entries (stream TEXT, writer INTEGER, writer_seq INTEGER, kind TEXT, payload BLOB,
+    device TEXT, at_ms INTEGER, blob TEXT, relay_seq INTEGER, vouched_by TEXT)"""
+_INSERT_ENTRY = "INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _PRAGMAS = ("PRAGMA journal_mode = WAL", "PRAGMA synchronous = FULL")
 
 
@@ -85,21 +89,24 @@ class GroupWriter:
             self._rows, self._told = [], []
             # aiosqlite has no call for a whole function on its thread: one hand-over for the whole transaction.
             execute = cast(Callable[..., Awaitable[None]], self._connection._execute)
-            await execute(_commit, self._connection._conn, rows)
+            await execute(_commit, self._connection._conn, _INSERT, rows)
             for future in told:
                 future.set_result(None)
 
 
-def _commit(connection: sqlite3.Connection, rows: Sequence[tuple[bytes]]) -> None:
+def _commit(connection: sqlite3.Connection, insert: str, rows: Sequence[tuple[object, ...]]) -> None:
     connection.execute("BEGIN IMMEDIATE")
-    connection.executemany(_INSERT, rows)
+    connection.executemany(insert, rows)
     connection.execute("COMMIT")
 
 
 def bare_ingest(path: Path, entries: Sequence[Entry]) -> None:
-    """Guard, apply and insert entries, a frame's worth a transaction: what no device can leave out."""
+    """Guard and apply entries and insert all their fields, a frame's worth a transaction: what no device can leave out.
+
+    No table has an index or a checksum, nothing is derived from the document, and no place or writer is kept.
+    """
     connection = sqlite3.connect(path, isolation_level=None)
-    for statement in (*_PRAGMAS, _SCHEMA):
+    for statement in (*_PRAGMAS, _ENTRIES_SCHEMA):
         connection.execute(statement)
     writers: dict[int, WriterRow] = {}
     document: Doc[Any] = Doc()
@@ -110,7 +117,7 @@ def bare_ingest(path: Path, entries: Sequence[Entry]) -> None:
             writers[row.writer] = row
             if entry.kind is EntryKind.UPDATE:
                 document.apply_update(entry.payload)
-        _commit(connection, [(entry.payload,) for entry in batch])
+        _commit(connection, _INSERT_ENTRY, [msgspec.structs.astuple(entry) for entry in batch])
     connection.close()
 
 
