@@ -9,7 +9,8 @@
     ├── ResultUnavailable 503   ├── StoreInUse 423        ├── StoreFull 507
     ├── StoreDamaged 500        ├── StoreUnusable 409     ├── SyncTimeout 504 (also TimeoutError)
     ├── Refused 403             ├── Diverged 500          ├── WriterReused 409
-    ├── EntryRefused 422        ├── ProtocolError 400     └── Closed 410
+    ├── EntryRefused 422        ├── ProtocolError 400     ├── Closed 410
+    └── Unforeseen 500
 
 Neither a sentence nor a hint ever holds the content of a slot, a note or a token, with one stated exception:
 `PreconditionFailed` carries the current text in a field, because its caller must merge with it.
@@ -42,6 +43,7 @@ __all__ = [
     "SyncTimeout",
     "TaskNotFound",
     "TooLarge",
+    "Unforeseen",
     "UnsentWork",
     "ValueRefused",
     "VersionMismatch",
@@ -296,3 +298,11 @@ class Closed(SegueError):
     code = "closed"
     status = 410
     default_hint = "Open it again."
+
+
+class Unforeseen(SegueError):
+    """Something failed inside Segue that nobody foresaw; the cause is attached."""
+
+    code = "unforeseen"
+    status = 500
+    default_hint = "Nothing was lost. Please report it with the traceback."

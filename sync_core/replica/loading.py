@@ -49,6 +49,8 @@ def install(task: TaskReplica, image: TaskImage) -> None:
     task.document = _loaded(task, document, entries)
     if task.document is None:
         task.reload()
+    else:
+        task.document.set_running(frozenset(task.running))
 
 
 def _next_numbers(task: TaskReplica, kept: StreamImage) -> dict[int, int]:

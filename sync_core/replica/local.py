@@ -80,7 +80,7 @@ def _write_slot(task: TaskReplica, command: c.WriteSlot) -> None:
 
 def _clear_slot(task: TaskReplica, command: c.ClearSlot) -> None:
     _update(task, _document(task).clear_slot(command.name, command.token), slot=command.name)
-    _answer(task, command.ref, _document(task).view().slots.get(command.name))
+    _answer(task, command.ref, _document(task).slot(command.name))
 
 
 # --- notes ------------------------------------------------------------------------------------------------------------

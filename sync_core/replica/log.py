@@ -176,8 +176,12 @@ def quarantine(task: TaskReplica, stream: StreamReplica, place: int, entry: Entr
     if entry.kind is EntryKind.SNAPSHOT and entry.writer in task.own_writers:
         task.cannot_bring_back = True
     if entry.device == task.core.device and entry.writer in task.own_writers:
-        lost = (entry,) if code == Standing.CLOSED.value and key_of(entry) not in task.rewritten else ()
-        task.rewrites.append(Rewrite(stream.id, entry.writer, entry.writer_seq + 1, lost=lost))
+        if code != Standing.CLOSED.value:
+            rewrite = Rewrite(stream.id, entry.writer, entry.writer_seq + 1, refused=entry)
+        else:
+            lost = (entry,) if key_of(entry) not in task.rewritten else ()
+            rewrite = Rewrite(stream.id, entry.writer, entry.writer_seq + 1, lost=lost)
+        task.rewrites.append(rewrite)
     elif waiting:
         task.document = None
 

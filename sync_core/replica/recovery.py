@@ -11,7 +11,7 @@ from msgspec import structs
 from sync_core.document.rewrite import rewrite_updates
 from sync_core.entry import CHAIN_START, Entry, EntryKind, WriterRow, chain_next, encode_record, entry_hash
 from sync_core.errors import SegueError, StoreDamaged
-from sync_core.guard import check_entry
+from sync_core.guard import check_entry, scan_document
 from sync_core.ids import StreamName, new_writer, split_stream
 from sync_core.replica.changes import LogChanged
 from sync_core.replica.core import Core
@@ -230,6 +230,7 @@ def compact(task: TaskReplica, image: TaskImage) -> bool:
     """Merge the stored updates up to the cursor into one row, after checking that the content stays equal.
 
     Returns whether a row was written. Skipped while the stream has anything that the log does not hold yet.
+    Raises `EntryRefused` for more than a merged row may hold, `StoreDamaged` if the content would change.
     """
     stream = next((s for s in image.streams if split_stream(s.stream)[1] is StreamName.STATE), None)
     if stream is None or stream.ranks or stream.damaged or stream.cursor <= stream.covers_seq:
@@ -239,6 +240,7 @@ def compact(task: TaskReplica, image: TaskImage) -> bool:
     writers = {row.writer: row for row in stream.writers}
     before = numbered_document(task, stream.document, stream.entries, stream.cursor)
     merged = before.state_bytes()
+    scan_document(merged)
     records = [entry for entry in stream.entries if entry.kind not in (EntryKind.UPDATE, EntryKind.SNAPSHOT)]
     after = numbered_document(task, merged, records, stream.cursor)
     name = StreamName.STATE

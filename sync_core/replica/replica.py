@@ -7,37 +7,21 @@ contract (see `effects`). One Replica is one opening of an endpoint: its writer 
 from collections.abc import Callable
 
 from sync_core.document.view import TaskView
-from sync_core.errors import ProtocolError, SegueError, StoreDamaged
-from sync_core.ids import Entropy, split_stream
+from sync_core.errors import SegueError, StoreDamaged, Unforeseen
+from sync_core.ids import Entropy
 from sync_core.replica import commands as c
 from sync_core.replica import effects as e
 from sync_core.replica import frames, recovery
-from sync_core.replica.changes import LinkState, Status, TaskDiverged
+from sync_core.replica.changes import Status, TaskDiverged
 from sync_core.replica.core import Core, ReplicaSettings
 from sync_core.replica.desk import Desk
+from sync_core.replica.link import Link
 from sync_core.replica.loading import install, snapshots_missing
 from sync_core.replica.log import advance, ask_snapshot
 from sync_core.replica.opening import settle_openings
-from sync_core.replica.session import SessionEvent
 from sync_core.replica.table import TaskTable
 from sync_core.replica.task import TaskReplica
 from sync_core.replica.writes import DropTask, FollowedTask, TaskImage
-from sync_core.wire import (
-    WIRE_VERSION,
-    BlobMissing,
-    BlobPiece,
-    BlobStored,
-    DigestAt,
-    Entries,
-    Heads,
-    Listing,
-    Login,
-    Receipt,
-    Refusal,
-    Refused,
-    SnapshotWanted,
-    Welcome,
-)
 
 __all__ = ["Replica"]
 
@@ -59,6 +43,7 @@ class Replica:
         self._core = Core(subject, device, entropy, settings or ReplicaSettings())
         self._table = TaskTable(self._core, followed)
         self._desk = Desk(self._core, self._table)
+        self._link = Link(self._core, self._table, self._desk)
         self._troubles: dict[str, tuple[int, int, bool]] = {}
         self._waiting = sum(task.waiting for task in self._table.tasks.values())
         self._status = Status(self._core.session.state, self._core.session.reason, self._waiting)
@@ -80,16 +65,40 @@ class Replica:
         """
         self._core.now_ms = now_ms
         self._core.wall_ms = wall_ms
-        self._dispatch(event)
+        try:
+            self._dispatch(event)
+        except Exception as error:
+            # A fault of ours in one command must not end everybody else's work: nothing of it happened.
+            self._fail_alone(event, error)
         self._finish()
         return self._core.take()
 
     def _dispatch(self, event: object) -> None:
-        handler = _COMMANDS.get(type(event))
-        if handler is not None:
-            handler(self._desk, event)
+        if (command := _COMMANDS.get(type(event))) is not None:
+            command(self._desk, event)
+        elif (link := _LINK_EVENTS.get(type(event))) is not None:
+            link(self._link, event)
         else:
             _EVENTS[type(event)](self, event)
+
+    def _fail_alone(self, event: object, error: Exception) -> None:
+        """Undo a command that failed in an unforeseen way; raises again what was no command of a task."""
+        if not isinstance(event, c.TaskCommand):
+            raise error
+        self._core.take()
+        failure = Unforeseen(f"The command failed inside Segue ({type(error).__name__}); nothing of it was kept.")
+        failure.__cause__ = error
+        self._core.emit(e.Fail(event.ref, failure))
+        task = self._table.get(event.task)
+        if task is not None:
+            self._start_over(task)
+
+    def _start_over(self, task: TaskReplica) -> None:
+        """What is in memory of a task may not be what is in the store: read it again."""
+        task.forget_unwritten()
+        self._table.following.want(task)
+        self._table.touch(task)
+        task.reload()
 
     # --- the store ----------------------------------------------------------------------------------------------------
 
@@ -111,6 +120,11 @@ class Replica:
         if event.data is None and task.image is not None and not self._core.session.logged_in:
             self._give_up(task, StoreDamaged("The bytes of a recovered snapshot are gone from the store."))
         self._try_install(task)
+
+    def _on_frame(self, event: e.FrameReceived) -> None:
+        self._link.on_frame(event)
+        for task in list(self._table.touched.values()):
+            self._try_install(task)
 
     def _try_install(self, task: TaskReplica) -> None:
         """Install a task's image once the recovered snapshots in it are at hand, then do what waited for it."""
@@ -194,141 +208,12 @@ class Replica:
                 self._table.get_or_add(effect.write.task).loading = True
         for task in list(self._table.tasks.values()):
             if task.document is not None or task.loading:
-                task.forget_unwritten()
-                self._table.following.want(task)
-                self._table.touch(task)
-                task.reload()
-
-    # --- the link -----------------------------------------------------------------------------------------------------
-
-    def _on_link_up(self, event: e.LinkUp) -> None:
-        session = self._core.session
-        session.on(SessionEvent.LINK_UP)
-        session.login_at_ms = self._core.now_ms
-        self._core.send(Login(WIRE_VERSION, self._core.subject, self._core.device, event.token))
-
-    def _on_link_down(self, event: e.LinkDown) -> None:
-        self._core.session.on(SessionEvent.LINK_DOWN, event.reason)
-        self._lose_link()
-
-    def _on_link_failed(self, event: e.LinkFailed) -> None:
-        self._core.session.on(SessionEvent.LINK_FAILED, event.reason)
-        self._lose_link()
-
-    def _lose_link(self) -> None:
-        self._table.following.stop()
-        self._desk.on_link_lost()
-        for task in self._table.tasks.values():
-            task.known = None
-            task.pushed = False
-            task.drop_arrived()
-            task.outbox.pause()
-            for download in task.transfers.stop():
-                frames.on_lost(task, download)
-            if task.openings:
-                self._table.touch(task)
-
-    def _on_frame(self, event: e.FrameReceived) -> None:
-        frame = event.frame
-        if self._core.session.state in (LinkState.OFFLINE, LinkState.REFUSED):
-            return  # The session is over; what still comes belongs to nobody.
-        if isinstance(frame, Welcome):
-            self._on_welcome(frame)
-        elif isinstance(frame, Refused):
-            self._on_refused(frame)
-        elif not self._core.session.logged_in:
-            return
-        elif isinstance(frame, Listing):
-            self._desk.on_listing(frame)
-        else:
-            try:
-                self._on_task_frame(event)
-            except SegueError as error:
-                self._core.emit(e.HangUp(error.sentence, final=False))
-
-    def _on_welcome(self, frame: Welcome) -> None:
-        session = self._core.session
-        if session.logged_in:
-            return
-        if frame.wire_version != WIRE_VERSION:
-            session.on(SessionEvent.REFUSED_FOR_GOOD, f"version: the relay speaks {frame.wire_version}")
-            self._core.emit(e.HangUp("version", final=True))
-            return
-        session.on(SessionEvent.WELCOME)
-        session.role = frame.role
-        session.relay_time_ms = frame.relay_time_ms
-        for task in self._table.tasks.values():
-            if task.followed or task.openings:
-                self._table.following.want(task)
-                task.transfers.restart()
-
-    def _on_refused(self, frame: Refused) -> None:
-        event = SessionEvent.REFUSED_FOR_GOOD if frame.final else SessionEvent.REFUSED
-        self._core.session.on(event, f"{frame.code}: {frame.sentence}")
-        self._lose_link()
-        self._core.emit(e.HangUp(frame.code, final=frame.final))
-
-    def _on_task_frame(self, event: e.FrameReceived) -> None:
-        frame = event.frame
-        key = getattr(frame, "task", None) or split_stream(getattr(frame, "stream", ""))[0]
-        task = self._table.get(key)
-        if task is None:
-            return
-        self._table.touch(task)
-        if isinstance(frame, Heads):
-            self._on_heads(task, frame)
-        elif isinstance(frame, BlobStored):
-            if task.transfers.on_stored(frame):
-                frames.on_snapshot_stored(task, frame.sha256)
-        elif isinstance(frame, BlobPiece):
-            if (download := task.transfers.on_piece(frame)) is not None:
-                frames.on_download(task, download)
-                self._try_install(task)
-        elif isinstance(frame, BlobMissing):
-            if (missing := task.transfers.on_missing(frame)) is not None:
-                frames.on_lost(task, missing)
-                self._try_install(task)
-        elif task.known is None or (isinstance(frame, DigestAt) and task.document is None):
-            # Before the heads of this session's Hello only leftovers of an earlier one come; and nobody reads a task
-            # only to compare it.
-            return
-        elif self._table.ready(task, event):
-            self._on_document_frame(task, frame)
-
-    def _on_heads(self, task: TaskReplica, frame: Heads) -> None:
-        session = self._core.session
-        session.relay_time_ms = max(session.relay_time_ms, frame.relay_time_ms)
-        if frame.answers == task.hello_number:
-            self._table.following.on_heads(task)
-            frames.on_heads(task, frame)
-            if self._table.following.is_fresh(task) and not task.hello_again:
-                self._desk.on_heads(task)
-        elif not frame.answers and task.known is not None:
-            frames.on_news(task, frame)
-
-    def _on_document_frame(self, task: TaskReplica, frame: object) -> None:
-        if isinstance(frame, Entries):
-            frames.on_entries(task, frame)
-        elif isinstance(frame, Receipt):
-            frames.on_receipt(task, frame)
-        elif isinstance(frame, Refusal):
-            frames.on_refusal(task, frame)
-        elif isinstance(frame, DigestAt):
-            frames.on_digest(task, frame)
-        elif isinstance(frame, SnapshotWanted):
-            task.snapshot_wanted = split_stream(frame.stream)[1]
-            task.reload()
-        else:
-            raise ProtocolError("The relay sent a frame that is not for an endpoint.")
+                self._start_over(task)
 
     # --- time and the end of each event -------------------------------------------------------------------------------
 
     def _on_tick(self, _event: e.Tick) -> None:
-        session = self._core.session
-        waiting = session.state is LinkState.CONNECTING and session.login_at_ms > 0
-        if waiting and self._core.now_ms - session.login_at_ms >= self._core.settings.login_timeout_ms:
-            session.login_at_ms = 0
-            self._core.emit(e.HangUp("the relay does not answer", final=False))
+        self._link.tick()
         self._table.following.tick()
         for task in self._table.tasks.values():
             if task.document is not None or task.openings:
@@ -396,10 +281,13 @@ _COMMANDS: dict[type, Callable[..., None]] = {
     e.BaseLoaded: Desk.on_base,
 }
 
+_LINK_EVENTS: dict[type, Callable[..., None]] = {
+    e.LinkUp: Link.on_link_up,
+    e.LinkDown: Link.on_link_down,
+    e.LinkFailed: Link.on_link_failed,
+}
+
 _EVENTS: dict[type, Callable[..., None]] = {
-    e.LinkUp: Replica._on_link_up,
-    e.LinkDown: Replica._on_link_down,
-    e.LinkFailed: Replica._on_link_failed,
     e.FrameReceived: Replica._on_frame,
     e.Tick: Replica._on_tick,
     e.TaskLoaded: Replica._on_loaded,

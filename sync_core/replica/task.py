@@ -35,7 +35,8 @@ __all__ = ["DigestClaim", "Opening", "Rewrite", "TaskReplica"]
 class Rewrite(msgspec.Struct, frozen=True):
     """Operations to be written again under a new writer id: own entries of `writer` from this number on.
 
-    `refused` was set aside: what it did is left out. `lost` are own entries of the log that a closed writer kept out.
+    `refused` was set aside or quarantined: what it did is left out. `lost` are own entries of the log that a closed
+    writer kept out.
     """
 
     stream: str

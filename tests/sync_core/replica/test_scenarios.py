@@ -8,7 +8,7 @@ import pytest
 from sync_core.document.calls import CallBegun, CallRecorded, CallState
 from sync_core.document.slots import SlotState
 from sync_core.entry import Effect, Entry, EntryKind
-from sync_core.errors import KeyReused, StoreDamaged, StoreFull, UnsentWork
+from sync_core.errors import KeyReused, StoreDamaged, StoreFull, Unforeseen, UnsentWork
 from sync_core.replica import commands as c
 from sync_core.replica import effects as e
 from sync_core.replica.changes import LinkState, LogChanged
@@ -326,3 +326,13 @@ def test_a_lost_link_is_offline_and_says_so(pair: Pair) -> None:
     pair.phone.disconnect()
     assert pair.phone.replica.status.link is LinkState.OFFLINE
     assert not any(isinstance(x, e.Written) and isinstance(x.write, SetWriter) for x in pair.phone.handle(e.Tick()))
+
+
+def test_a_command_that_fails_inside_fails_alone_and_leaves_nothing(pair: Pair) -> None:
+    pair.phone.append("n", "one\n")
+    with pytest.raises(Unforeseen):
+        pair.phone.ask(c.AppendNote(pair.phone.ref(), TASK, "n", 5), object)  # type: ignore[arg-type]
+    pair.phone.append("n", "two\n")
+    pair.fleet.pass_time(4_000)
+    pair.fleet.assert_converged()
+    assert pair.desktop.view.notes["n"].text == "one\ntwo\n"

@@ -1,0 +1,169 @@
+"""The link: what the relay says in a session, and what becomes of the tasks when it begins and ends."""
+
+from sync_core.errors import ProtocolError, SegueError
+from sync_core.ids import split_stream
+from sync_core.replica import effects as e
+from sync_core.replica import frames
+from sync_core.replica.changes import LinkState
+from sync_core.replica.core import Core
+from sync_core.replica.desk import Desk
+from sync_core.replica.session import SessionEvent
+from sync_core.replica.table import TaskTable
+from sync_core.replica.task import TaskReplica
+from sync_core.wire import (
+    WIRE_VERSION,
+    BlobMissing,
+    BlobPiece,
+    BlobStored,
+    DigestAt,
+    Entries,
+    Heads,
+    Listing,
+    Login,
+    Receipt,
+    Refusal,
+    Refused,
+    SnapshotWanted,
+    Welcome,
+)
+
+__all__ = ["Link"]
+
+
+class Link:
+    """The Replica's side of the session; its states are those of `session`."""
+
+    def __init__(self, core: Core, table: TaskTable, desk: Desk) -> None:
+        self._core = core
+        self._table = table
+        self._desk = desk
+
+    def on_link_up(self, event: e.LinkUp) -> None:
+        """A connection stands: log in."""
+        session = self._core.session
+        session.on(SessionEvent.LINK_UP)
+        session.login_at_ms = self._core.now_ms
+        self._core.send(Login(WIRE_VERSION, self._core.subject, self._core.device, event.token))
+
+    def on_link_down(self, event: e.LinkDown) -> None:
+        """The connection ended."""
+        self._core.session.on(SessionEvent.LINK_DOWN, event.reason)
+        self._lose_link()
+
+    def on_link_failed(self, event: e.LinkFailed) -> None:
+        """No connection came about."""
+        self._core.session.on(SessionEvent.LINK_FAILED, event.reason)
+        self._lose_link()
+
+    def _lose_link(self) -> None:
+        self._table.following.stop()
+        self._desk.on_link_lost()
+        for task in self._table.tasks.values():
+            task.known = None
+            task.pushed = False
+            task.drop_arrived()
+            task.outbox.pause()
+            for download in task.transfers.stop():
+                frames.on_lost(task, download)
+            if task.openings:
+                self._table.touch(task)
+
+    def on_frame(self, event: e.FrameReceived) -> None:
+        """Take a frame; one that is malformed inside, or out of turn, costs the link."""
+        frame = event.frame
+        if self._core.session.state in (LinkState.OFFLINE, LinkState.REFUSED):
+            return  # The session is over; what still comes belongs to nobody.
+        if isinstance(frame, Welcome):
+            self._on_welcome(frame)
+        elif isinstance(frame, Refused):
+            self._on_refused(frame)
+        elif not self._core.session.logged_in:
+            return
+        elif isinstance(frame, Listing):
+            self._desk.on_listing(frame)
+        else:
+            try:
+                self._on_task_frame(event)
+            except SegueError as error:
+                self._core.emit(e.HangUp(error.sentence, final=False))
+
+    def _on_welcome(self, frame: Welcome) -> None:
+        session = self._core.session
+        if session.logged_in:
+            return
+        if frame.wire_version != WIRE_VERSION:
+            session.on(SessionEvent.REFUSED_FOR_GOOD, f"version: the relay speaks {frame.wire_version}")
+            self._core.emit(e.HangUp("version", final=True))
+            return
+        session.on(SessionEvent.WELCOME)
+        session.role = frame.role
+        session.relay_time_ms = frame.relay_time_ms
+        for task in self._table.tasks.values():
+            if task.followed or task.openings:
+                self._table.following.want(task)
+                task.transfers.restart()
+
+    def _on_refused(self, frame: Refused) -> None:
+        event = SessionEvent.REFUSED_FOR_GOOD if frame.final else SessionEvent.REFUSED
+        self._core.session.on(event, f"{frame.code}: {frame.sentence}")
+        self._lose_link()
+        self._core.emit(e.HangUp(frame.code, final=frame.final))
+
+    def _on_task_frame(self, event: e.FrameReceived) -> None:
+        frame = event.frame
+        key = getattr(frame, "task", None) or split_stream(getattr(frame, "stream", ""))[0]
+        task = self._table.get(key)
+        if task is None:
+            return
+        self._table.touch(task)
+        if isinstance(frame, Heads):
+            self._on_heads(task, frame)
+        elif isinstance(frame, BlobStored):
+            if task.transfers.on_stored(frame):
+                frames.on_snapshot_stored(task, frame.sha256)
+        elif isinstance(frame, BlobPiece):
+            if (download := task.transfers.on_piece(frame)) is not None:
+                frames.on_download(task, download)
+        elif isinstance(frame, BlobMissing):
+            if (missing := task.transfers.on_missing(frame)) is not None:
+                frames.on_lost(task, missing)
+        elif task.known is None or (isinstance(frame, DigestAt) and task.document is None):
+            # Before the heads of this session's Hello only leftovers of an earlier one come; and nobody reads a task
+            # only to compare it.
+            return
+        elif self._table.ready(task, event):
+            self._on_document_frame(task, frame)
+
+    def _on_heads(self, task: TaskReplica, frame: Heads) -> None:
+        session = self._core.session
+        session.relay_time_ms = max(session.relay_time_ms, frame.relay_time_ms)
+        if frame.answers == task.hello_number:
+            self._table.following.on_heads(task)
+            frames.on_heads(task, frame)
+            if self._table.following.is_fresh(task) and not task.hello_again:
+                self._desk.on_heads(task)
+        elif not frame.answers and task.known is not None:
+            frames.on_news(task, frame)
+
+    def _on_document_frame(self, task: TaskReplica, frame: object) -> None:
+        if isinstance(frame, Entries):
+            frames.on_entries(task, frame)
+        elif isinstance(frame, Receipt):
+            frames.on_receipt(task, frame)
+        elif isinstance(frame, Refusal):
+            frames.on_refusal(task, frame)
+        elif isinstance(frame, DigestAt):
+            frames.on_digest(task, frame)
+        elif isinstance(frame, SnapshotWanted):
+            task.snapshot_wanted = split_stream(frame.stream)[1]
+            task.reload()
+        else:
+            raise ProtocolError("The relay sent a frame that is not for an endpoint.")
+
+    def tick(self) -> None:
+        """Hang up on a relay that does not answer the login."""
+        session = self._core.session
+        waiting = session.state is LinkState.CONNECTING and session.login_at_ms > 0
+        if waiting and self._core.now_ms - session.login_at_ms >= self._core.settings.login_timeout_ms:
+            session.login_at_ms = 0
+            self._core.emit(e.HangUp("the relay does not answer", final=False))
