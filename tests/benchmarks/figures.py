@@ -10,8 +10,6 @@ import msgspec
 
 __all__ = ["FULL", "QUICK", "TINY", "Benchmark", "Figure", "Scale", "Verdict", "interleaved", "timed"]
 
-Step = Callable[[], Awaitable[object]]
-
 
 class Verdict(StrEnum):
     """How a figure stands to its target; one without a target only shows how cost grows."""
@@ -69,17 +67,17 @@ Benchmark = Callable[[Scale, Path], Awaitable[list[Figure]]]
 """Measures at a scale, with files in a folder of its own."""
 
 
-async def timed(step: Step) -> float:
+async def timed(step: Callable[[], Awaitable[object]]) -> float:
     """Return how long a step took, seconds."""
     started = perf_counter()
     await step()
     return perf_counter() - started
 
 
-async def interleaved(samples: int, steps: Sequence[Step]) -> list[float]:
-    """Return each step's median time in seconds; the steps take turns, so that what disturbs one disturbs all."""
+async def interleaved(samples: int, steps: Sequence[Callable[[], Awaitable[float]]]) -> list[float]:
+    """Return the median of what each step returns; the steps take turns, so that what disturbs one disturbs all."""
     times: list[list[float]] = [[] for _ in steps]
     for _ in range(samples):
         for step, taken in zip(steps, times, strict=True):
-            taken.append(await timed(step))
+            taken.append(await step())
     return [median(taken) for taken in times]

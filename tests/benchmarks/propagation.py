@@ -1,18 +1,21 @@
-"""Propagation: from a write on the phone, through a relay in its own process, to a change told on the desktop.
+"""Propagation: from a write on the phone, through the relay, to a change told on the desktop, each a process.
 
 Three commits and two hops lie on that way. The floor is one commit and one round trip of bare websockets.
 """
 
 import itertools
 import os
+import time
+from functools import partial
 from pathlib import Path
 
 from websockets.asyncio.client import ClientConnection, connect
 
 from tests.benchmarks.devices import SYNC_S, TASK, open_device, overwrite
-from tests.benchmarks.figures import Figure, Scale, interleaved
+from tests.benchmarks.figures import Figure, Scale, interleaved, timed
 from tests.benchmarks.floors import PAYLOAD_BYTES, BareWriter
 from tests.benchmarks.servers import echo_server, relay_server
+from tests.benchmarks.watcher import watching_desktop
 
 __all__ = ["run"]
 
@@ -34,13 +37,11 @@ async def _propagation(scale: Scale, folder: Path, size: int, bare: BareWriter, 
     async with (
         relay_server(own / "relay.db") as relay,
         open_device(own, "phone", relay) as phone,
-        open_device(own, "desktop", relay) as desktop,
-        phone.task(TASK, create=True) as here,
+        phone.task(TASK, create=True) as task,
     ):
-        await overwrite(here, size)
+        await overwrite(task, size)
         await phone.synced(timeout_s=SYNC_S)
-        async with desktop.task(TASK) as there:
-            changes = there.changes()
+        async with watching_desktop(own, relay) as told:
             places = itertools.count()
 
             async def floor() -> None:
@@ -48,9 +49,10 @@ async def _propagation(scale: Scale, folder: Path, size: int, bare: BareWriter, 
                 await socket.send(message)
                 await socket.recv()
 
-            async def carry() -> None:
-                await here.slots.confirm("cost_center", f"CC-{next(places)}")
-                await anext(changes)
+            async def carry() -> float:
+                started_ns = time.monotonic_ns()
+                await task.slots.confirm("cost_center", f"CC-{next(places)}")
+                return (int(await told.readline()) - started_ns) / 1e9
 
-            floor_s, value_s = await interleaved(scale.samples, (floor, carry))
+            floor_s, value_s = await interleaved(scale.samples, (partial(timed, floor), carry))
     return Figure("phone to desktop, p50", size, "writes before", "ms", value_s * 1e3, floor_s * 1e3, 4)

@@ -7,12 +7,13 @@ rows to a bare conductor which commits them in groups.
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from statistics import median
 from time import perf_counter
 
 from tests.benchmarks.devices import TASK, open_device, overwrite
-from tests.benchmarks.figures import Figure, Scale, interleaved
+from tests.benchmarks.figures import Figure, Scale, interleaved, timed
 from tests.benchmarks.floors import PAYLOAD_BYTES, BareWriter, GroupWriter
 
 __all__ = ["run"]
@@ -43,7 +44,7 @@ async def _one_writer(scale: Scale, folder: Path, size: int, bare: BareWriter) -
             place = next(places)
             await task.slots.confirm(f"slot_{place % _SLOTS}", f"CC-{place}")
 
-        floor_s, value_s = await interleaved(scale.samples, (bare.write, confirm))
+        floor_s, value_s = await interleaved(scale.samples, (partial(timed, bare.write), partial(timed, confirm)))
     return Figure("one writer, p50", size, "writes before", "ms", value_s * 1e3, floor_s * 1e3, 1.5)
 
 
