@@ -279,8 +279,13 @@ class Checks:
                     raise Violation(f"{write.task}:{write.name} got a new epoch, though no log was lost")
 
     def relay_committed(self, writes: Sequence[MailboxWrite]) -> None:
-        """A task's entries reach the relay in the order of local commits, across writers and streams."""
-        if not self.world.faults.plan.weather.in_order:
+        """A task's entries reach the relay in the order of local commits, across writers and streams.
+
+        Where an earlier entry is refused (its number stolen, the device a reader by then) the later ones of another
+        stream may be stored all the same: what is refused comes again, later, or never.
+        """
+        plan = self.world.faults.plan
+        if not plan.weather.in_order or plan.demotions or "thief" in plan.hostile:
             return
         for write in writes:
             if isinstance(write, AppendStored):
@@ -318,8 +323,8 @@ class Checks:
 
     def views_shown(self, device: "Device", views: dict[str, TaskView]) -> None:
         """A view never shows what a crash right now would lose: it is the one that the disk gives."""
-        if not self.thorough:
-            return
+        if not self.thorough or self.world.faults.plan.demotions:
+            return  # What is set aside leaves the view after the commit that took it out.
         for task, view in views.items():
             read = rebuilt_view(self.world, device, task)
             shown = at_rest(view, read)
