@@ -187,7 +187,8 @@ class Checks:
                     begun.add(record.attempt)
         for entry in outcomes:
             record = decode_record(entry.kind, entry.payload)
-            honest = entry.writer in self._senders and not self.world.faults.plan.hostile
+            plan = self.world.faults.plan
+            honest = entry.writer in self._senders and not plan.hostile and not plan.demotions
             if honest and isinstance(record, CallOutcome) and record.attempt not in begun:
                 raise Violation(f"{device.label} has the outcome of {record.step} without its intent")
 

@@ -172,6 +172,8 @@ class User:
             self.next()
 
         command = OpenTask(self.device.next_ref(), task, create=create, version=version)
+        if op is not None:
+            self.device.tag(command.ref, op)
         self.ask(command, opened, failed)
 
     def _handles(self, task: str) -> None:
