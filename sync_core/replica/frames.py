@@ -32,6 +32,7 @@ from sync_core.wire import (
     DigestAt,
     Entries,
     Heads,
+    Push,
     Receipt,
     Refusal,
     RefusalCode,
@@ -202,6 +203,8 @@ def on_digest(task: TaskReplica, frame: DigestAt) -> None:
     if frame.epoch != stream.epoch or frame.relay_seq < stream.cursor:
         return
     if frame.relay_seq > stream.cursor:
+        # The relay passes only places on that it has: something was lost on the way here.
+        stream.head = max(stream.head, frame.relay_seq)
         stream.expected_digest = (frame.relay_seq, frame.digest, frame.device)
         return
     if task.document is None or len(task.outbox):
@@ -316,9 +319,12 @@ def _adopt(task: TaskReplica, stream: StreamReplica, data: bytes) -> None:
         task.hello_again = True
         task.reload()
         return
-    if any(_is_unproven(key, stream, table) and key not in task.outbox.receipted for key in task.outbox.unsent):
-        # Own numbers that the snapshot passes may be somebody else's there: they are pushed, and the relay's answer
-        # tells, before anything is replaced. The snapshot is fetched again with the next Hello.
+    unproven = [key for key in task.outbox.unsent if _is_unproven(task, key, stream, table)]
+    if unproven:
+        # Own numbers that the snapshot passes may be somebody else's there: the relay's answer to them tells, before
+        # anything is replaced. The snapshot is fetched again with the next Hello.
+        for portion in task.outbox.portions(unproven):
+            task.core.send(Push(task.key, portion))
         return
     if snapshot.document:
         scan_document(snapshot.document)
@@ -339,8 +345,9 @@ def _adopt(task: TaskReplica, stream: StreamReplica, data: bytes) -> None:
     task.reload()
 
 
-def _is_unproven(key: Key, stream: StreamReplica, table: Mapping[int, WriterRow]) -> bool:
-    return key[0] == stream.id and key[1] in table and key[2] < table[key[1]].next_seq
+def _is_unproven(task: TaskReplica, key: Key, stream: StreamReplica, table: Mapping[int, WriterRow]) -> bool:
+    passed = key[0] == stream.id and key[1] in table and key[2] < table[key[1]].next_seq
+    return passed and key not in task.outbox.receipted
 
 
 def _confirm_own(task: TaskReplica, stream: StreamReplica, data: bytes) -> None:

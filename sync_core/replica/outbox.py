@@ -111,6 +111,19 @@ class Outbox:
             self._in_flight_bytes += len(entry.payload) + _ENTRY_OVERHEAD_BYTES
         return recovered, tuple(entries)
 
+    def portions(self, keys: Iterable[Key]) -> list[tuple[Entry, ...]]:
+        """Return waiting entries in frames' worth, apart from the order in which they will be sent."""
+        portions: list[tuple[Entry, ...]] = []
+        portion: list[Entry] = []
+        size = 0
+        for entry in (found for key in keys if (found := self.find(key)) is not None):
+            if portion and (size + len(entry.payload) > PUSH_BYTES or len(portion) >= PUSH_ENTRIES_MAX):
+                portions.append(tuple(portion))
+                portion, size = [], 0
+            portion.append(entry)
+            size += len(entry.payload) + _ENTRY_OVERHEAD_BYTES
+        return [*portions, tuple(portion)] if portion else portions
+
     def next_blob(self) -> str | None:
         """Return the blob that the next entry to send names."""
         while self._to_send:

@@ -33,6 +33,7 @@ __all__ = [
     "bring_back_when_due",
     "compact",
     "compaction_due",
+    "find_stranded",
     "offer_snapshot",
     "redo_rewrites",
     "repair",
@@ -130,6 +131,24 @@ def _within(entry: Entry, base: int, upto: int) -> bool:
 
 
 # --- a writer that may not go on --------------------------------------------------------------------------------------
+
+
+def find_stranded(task: TaskReplica, image: TaskImage) -> None:
+    """Ask for a rewrite of unsent own entries that stand behind a hole: what was before them was set aside, and the
+    process ended before they were written again."""
+    for stream in image.streams:
+        begun = {row.writer: row.next_seq for row in (*stream.snapshot_writers, *stream.writers)}
+        waiting: dict[int, set[int]] = {}
+        for entry in stream.entries:
+            if entry.relay_seq is None and entry.writer in task.own_writers:
+                waiting.setdefault(entry.writer, set()).add(entry.writer_seq)
+        for writer, seqs in waiting.items():
+            reached = begun.get(writer, 1)
+            while reached in seqs:
+                reached += 1
+            if max(seqs) >= reached:
+                refused = next((a.entry for a in stream.set_aside if a.entry.writer == writer), None)
+                task.rewrites.append(Rewrite(stream.stream, writer, reached, refused=refused))
 
 
 def redo_rewrites(task: TaskReplica, image: TaskImage) -> bool:

@@ -155,6 +155,8 @@ class Replica:
             task.hello_again = True
             task.reload()
             return
+        if not task.rewrites:
+            recovery.find_stranded(task, image)
         if recovery.redo_rewrites(task, image) or recovery.bring_back_when_due(task, image):
             task.reload()
             return

@@ -247,6 +247,7 @@ class TaskReplica:
         self.arrived.clear()
         for stream in self.streams.values():
             stream.drop_held()
+            stream.head = stream.cursor
 
     # --- own entries --------------------------------------------------------------------------------------------------
 

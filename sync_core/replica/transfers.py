@@ -115,7 +115,11 @@ class Transfers:
         return download
 
     def on_missing(self, frame: BlobMissing) -> Download | None:
-        """The relay does not have it: return the download that ends."""
+        """The relay does not have it: return the download that ends. As answer to an upload it takes none from this
+        device; the entry that names the blob goes on, and gets its own answer."""
+        if self._upload is not None and self._upload.sha256 == frame.sha256:
+            self.uploads.discard(frame.sha256)
+            self._upload = None
         return self.downloads.pop(frame.sha256, None)
 
     def keep(self, download: Download) -> bytes:
