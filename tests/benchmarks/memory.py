@@ -12,6 +12,7 @@ import tracemalloc
 from pathlib import Path
 
 from sync_core import Endpoint
+from tests.benchmarks.processes import line_of, running
 from tests.benchmarks.stores import SUBJECT, key_of
 
 __all__ = ["held_bytes"]
@@ -19,12 +20,8 @@ __all__ = ["held_bytes"]
 
 async def held_bytes(path: Path, count: int, traced: bool) -> int:
     """Return the bytes that so many open tasks hold in a fresh process."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.benchmarks.memory", str(path), str(count), "traced" if traced else "rss"),
-        stdout=asyncio.subprocess.PIPE,
-    )
-    said, _ = await process.communicate()
-    return int(said)
+    async with running("memory", str(path), str(count), "traced" if traced else "rss") as said:
+        return int(await line_of(said))
 
 
 def _rss_bytes() -> int:

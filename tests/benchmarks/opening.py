@@ -1,7 +1,6 @@
 """Opening a task: what it costs in a large store, and what an open one, or one that is not open, holds in memory."""
 
 import asyncio
-from collections import deque
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -18,7 +17,6 @@ __all__ = ["run"]
 _OPEN_TASKS_MAX = 1_000
 _STRIDE = 7_919
 """A prime, so that the tasks of a store take turns."""
-_REST_EVERY = 4
 _REST_S = 10
 _POLL_S = 0.02
 
@@ -43,19 +41,19 @@ async def run(scale: Scale, folder: Path) -> list[Figure]:
 
 
 async def _open_one(scale: Scale, endpoints: dict[int, Endpoint]) -> list[Figure]:
-    """Each round opens one task of each store, another store's first each time.
+    """Each round opens some tasks, one of each store in turn.
 
     A task that was just closed may still be in memory, so all come to rest before.
     """
     times: dict[int, list[float]] = {size: [] for size in endpoints}
-    sizes = deque(endpoints)
-    for place in range(scale.samples // _REST_EVERY):
-        sizes.rotate()
+    a_round = min(endpoints)
+    for first in range(0, scale.samples, a_round):
         for endpoint in endpoints.values():
             await _documents_at_rest(endpoint)
-        for size in sizes:
-            key = key_of(place * _STRIDE % size)
-            times[size].append(await timed(partial(_open_and_close, endpoints[size], key)))
+        for place in range(first, first + a_round):
+            for size, endpoint in endpoints.items():
+                key = key_of(place * _STRIDE % size)
+                times[size].append(await timed(partial(_open_and_close, endpoint, key)))
     smallest = median(times[min(times)])
     return [
         Figure("open one task, p50", size, "tasks", "ms", median(taken) * 1e3, smallest * 1e3, 1.5)

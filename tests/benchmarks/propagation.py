@@ -14,6 +14,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from tests.benchmarks.devices import SYNC_S, TASK, open_device, overwrite
 from tests.benchmarks.figures import Figure, Scale, interleaved, timed
 from tests.benchmarks.floors import PAYLOAD_BYTES, BareWriter
+from tests.benchmarks.processes import line_of
 from tests.benchmarks.servers import echo_server, relay_server
 from tests.benchmarks.watcher import watching_desktop
 
@@ -52,7 +53,7 @@ async def _propagation(scale: Scale, folder: Path, size: int, bare: BareWriter, 
             async def carry() -> float:
                 started_ns = time.monotonic_ns()
                 await task.slots.confirm("cost_center", f"CC-{next(places)}")
-                return (int(await told.readline()) - started_ns) / 1e9
+                return (int(await line_of(told)) - started_ns) / 1e9
 
             floor_s, value_s = await interleaved(scale.samples, (partial(timed, floor), carry))
     return Figure("phone to desktop, p50", size, "writes before", "ms", value_s * 1e3, floor_s * 1e3, 4)

@@ -15,6 +15,7 @@ from websockets.asyncio.server import serve as serve_websockets
 
 from server_relay.config import RelaySettings
 from server_relay.server import serve
+from tests.benchmarks.processes import line_of, running
 
 __all__ = ["NO_SNAPSHOTS", "echo_server", "relay_server"]
 
@@ -25,28 +26,15 @@ NO_SNAPSHOTS = 1_000_000_000
 @asynccontextmanager
 async def echo_server() -> AsyncIterator[str]:
     """Start a bare websockets server that sends back what it gets; give its address."""
-    async with _running("echo") as url:
-        yield url
+    async with running("servers", "echo") as said:
+        yield f"ws://127.0.0.1:{await line_of(said)}"
 
 
 @asynccontextmanager
 async def relay_server(db: Path, tail_entries: int = NO_SNAPSHOTS) -> AsyncIterator[str]:
     """Start a relay on a file; give its address."""
-    async with _running("relay", str(db), str(tail_entries)) as url:
-        yield url
-
-
-@asynccontextmanager
-async def _running(*arguments: str) -> AsyncIterator[str]:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.benchmarks.servers", *arguments), stdout=asyncio.subprocess.PIPE
-    )
-    assert process.stdout is not None
-    try:
-        yield f"ws://127.0.0.1:{int(await process.stdout.readline())}"
-    finally:
-        process.terminate()
-        await process.wait()
+    async with running("servers", "relay", str(db), str(tail_entries)) as said:
+        yield f"ws://127.0.0.1:{await line_of(said)}"
 
 
 async def _echo() -> None:

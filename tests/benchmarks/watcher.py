@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from tests.benchmarks.devices import TASK, open_device
+from tests.benchmarks.processes import line_of, running
 
 __all__ = ["watching_desktop"]
 
@@ -19,16 +20,9 @@ __all__ = ["watching_desktop"]
 @asynccontextmanager
 async def watching_desktop(folder: Path, relay: str) -> AsyncIterator[asyncio.StreamReader]:
     """Start a desktop that has the task open; give the lines that follow, one for each change."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.benchmarks.watcher", str(folder), relay), stdout=asyncio.subprocess.PIPE
-    )
-    assert process.stdout is not None
-    try:
-        await process.stdout.readline()
-        yield process.stdout
-    finally:
-        process.terminate()
-        await process.wait()
+    async with running("watcher", str(folder), relay) as said:
+        await line_of(said)
+        yield said
 
 
 async def _watch(folder: str, relay: str) -> None:
