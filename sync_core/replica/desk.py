@@ -62,6 +62,7 @@ class Desk:
             if count := len(task.outbox):
                 self._fail(command.ref, UnsentWork(f"{count} entries of {task.key} are not stored at the relay yet."))
                 return
+            self.give_up(task, (), _not_open())
             self._core.write(DropTask(task.key))
             self._table.forget(task, evicted=True)
             self._reply(command.ref, None)
@@ -189,10 +190,13 @@ class Desk:
         self._queries.clear()
 
     def give_up(self, task: TaskReplica, parked: Iterable[object], error: SegueError) -> None:
-        """The task cannot be read: whoever asked for it is told."""
-        refs = [opening.ref for opening in task.openings]
+        """The task cannot be read, or is forgotten: whoever waits for it is told."""
+        refs = [opening.ref for opening in task.openings] + task.compactions
         refs += [ref for event in parked if (ref := getattr(event, "ref", None)) is not None]
-        task.openings = []
+        for download in task.transfers.downloads.values():
+            refs += download.refs
+            download.refs = []
+        task.openings, task.compactions = [], []
         for ref in refs:
             self._fail(ref, error)
 

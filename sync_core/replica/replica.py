@@ -145,6 +145,8 @@ class Replica:
     def _give_up(self, task: TaskReplica, error: SegueError) -> None:
         task.loading = False
         task.image = None
+        # It is read again when somebody asks for it, or in the next session: not by itself, over and over.
+        self._table.following.forget(task)
         self._desk.give_up(task, self._table.unpark(task.key), error)
 
     def _install(self, task: TaskReplica, image: TaskImage) -> None:
