@@ -4,7 +4,7 @@ import sqlite3
 from functools import partial
 from pathlib import Path
 
-from sync_core.context.migrations import identify, migrate
+from sync_core.context.migrations import identify, migrate, record_device
 
 __all__ = ["PRAGMAS", "connect"]
 
@@ -22,10 +22,13 @@ _LOG_BYTES_MAX = 8 * 1024 * 1024
 _BUSY_TIMEOUT_S = 0.5
 
 
-def connect(path: Path, subject: str, store_bytes_max: int | None = None) -> sqlite3.Connection:
+def connect(
+    path: Path, subject: str, store_bytes_max: int | None = None, device: str | None = None
+) -> sqlite3.Connection:
     """Open a claimed file, set it up and bring its schema up to date; `store_bytes_max` in bytes.
 
-    Raises `StoreUnusable`, with the file untouched, if it is not this subject's store of a known version, and sqlite3's
+    Raises `StoreUnusable`, with the file untouched, if it is not this subject's (and device's) store of a known
+    version, and sqlite3's
     errors for what the disk does.
     """
     # Made on one thread, then used on aiosqlite's alone.
@@ -33,12 +36,14 @@ def connect(path: Path, subject: str, store_bytes_max: int | None = None) -> sql
     try:
         # Damaged text must reach the checksum instead of failing the whole query.
         connection.text_factory = partial(str, encoding="utf-8", errors="replace")
-        if identify(connection, subject):
+        if identify(connection, subject, device):
             connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
         for pragma in PRAGMAS:
             connection.execute(pragma)
         _bound(connection, store_bytes_max)
         migrate(connection, subject)
+        if device is not None:
+            record_device(connection, device)
     except BaseException:
         connection.close()
         raise

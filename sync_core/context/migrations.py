@@ -9,7 +9,7 @@ from typing import NamedTuple
 from sync_core.context.rows import SqlConnection, SqlValue
 from sync_core.errors import StoreUnusable
 
-__all__ = ["APPLICATION_ID", "MIGRATIONS", "Migration", "identify", "migrate"]
+__all__ = ["APPLICATION_ID", "MIGRATIONS", "Migration", "identify", "migrate", "record_device"]
 
 APPLICATION_ID = 0x53454755
 """Stands in the file's header: «SEGU»."""
@@ -28,7 +28,7 @@ MIGRATIONS = (
         (
             f"PRAGMA application_id = {APPLICATION_ID}",
             "CREATE TABLE migrations (name TEXT PRIMARY KEY) WITHOUT ROWID",
-            "CREATE TABLE store (subject TEXT NOT NULL)",
+            "CREATE TABLE store (subject TEXT NOT NULL, device TEXT NOT NULL DEFAULT '')",
             "INSERT INTO store (subject) VALUES (?)",
             "CREATE TABLE followed (task TEXT PRIMARY KEY) WITHOUT ROWID",
             """CREATE TABLE positions (
@@ -76,8 +76,11 @@ MIGRATIONS = (
 )
 
 
-def identify(connection: SqlConnection, subject: str) -> bool:
-    """Return whether the file is new. Raises `StoreUnusable`, before anything is written, if it is not ours to use."""
+def identify(connection: SqlConnection, subject: str, device: str | None = None) -> bool:
+    """Return whether the file is new. Raises `StoreUnusable`, before anything is written, if it is not ours to use.
+
+    The relay takes a writer's entries from its device alone, so a file goes on under the device that it began with.
+    """
     if _one(connection, "SELECT count(*) FROM sqlite_master") == 0:
         return True
     if _one(connection, "PRAGMA application_id") != APPLICATION_ID:
@@ -92,7 +95,18 @@ def identify(connection: SqlConnection, subject: str) -> bool:
         raise StoreUnusable(
             "The store belongs to another subject.", hint="Use one file for each subject; name the right one."
         )
+    owner = str(_one(connection, "SELECT device FROM store"))
+    if device is not None and owner not in ("", device):
+        raise StoreUnusable(
+            f"The store belongs to the device {owner}.", hint="Open it under that name, or start a new file."
+        )
     return False
+
+
+def record_device(connection: SqlConnection, device: str) -> None:
+    """Let the file belong to this device from now on, if it belongs to none."""
+    if _one(connection, "SELECT device FROM store") == "":
+        connection.execute("UPDATE store SET device = ?", (device,))
 
 
 def migrate(connection: SqlConnection, subject: str, migrations: tuple[Migration, ...] = MIGRATIONS) -> None:

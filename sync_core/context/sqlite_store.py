@@ -63,19 +63,21 @@ class SqliteStore:
         path: str | os.PathLike[str],
         *,
         subject: str,
+        device: str | None = None,
         store_bytes_max: int | None = None,
         compress: bool = True,
     ) -> "SqliteStore":
-        """Open a subject's store file, or make it.
+        """Open a subject's store file, or make it; with `device`, it belongs to that one from the first time on.
 
         `store_bytes_max` bounds database and log together, in bytes; a commit larger than a quarter of it may exceed
         it for a moment. `compress` zips the documents of compacted streams.
 
         Raises `StoreInUse` with the owner's pid if a process has it open, `StoreUnusable` if the file is of another
-        subject, of a newer version or no store, `StoreDamaged` if it cannot be read, `StoreFull` if it cannot be made.
+        subject or device, of a newer version or no store, `StoreDamaged` if it cannot be read, `StoreFull` if it cannot
+        be made.
         """
         check_name(subject, "subject")
-        owner, opened = await asyncio.to_thread(_claim, path, subject, store_bytes_max)
+        owner, opened = await asyncio.to_thread(_claim, path, subject, device, store_bytes_max)
         connection = _Connection(opened)
         try:
             await connection
@@ -139,12 +141,12 @@ class SqliteStore:
 
 
 def _claim(
-    path: str | os.PathLike[str], subject: str, store_bytes_max: int | None
+    path: str | os.PathLike[str], subject: str, device: str | None, store_bytes_max: int | None
 ) -> tuple[Ownership, sqlite3.Connection]:
     owner = Ownership.claim(path)
     try:
         with store_errors():
-            return owner, connect(owner.path, subject, store_bytes_max)
+            return owner, connect(owner.path, subject, store_bytes_max, device)
     except BaseException:
         owner.release()
         raise

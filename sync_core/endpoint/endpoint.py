@@ -5,13 +5,16 @@ import os
 import random
 from collections.abc import AsyncIterator, Callable, Iterable
 from types import TracebackType
+from typing import get_args
 
 import msgspec
 
+from sync_core.checked import check_choice, check_flag, check_names, check_seconds, check_text, check_whole
 from sync_core.context.sqlite_store import SqliteStore
 from sync_core.context.store import Store
 from sync_core.document.view import TaskView
 from sync_core.endpoint.calls import CallPath
+from sync_core.endpoint.given import check_link, checked_path, tools_by_name
 from sync_core.endpoint.handle import Handle, OpenedTask
 from sync_core.endpoint.link import Backoff, Link, TokenSource
 from sync_core.endpoint.listing import TaskInfo, TaskState, listed_tasks
@@ -19,10 +22,11 @@ from sync_core.endpoint.opening import Opening
 from sync_core.endpoint.runner import Runner
 from sync_core.endpoint.stored import StoredTask, read_stored
 from sync_core.endpoint.task import Access, Task
-from sync_core.endpoint.tools import MODEL_TOOL_NAMES, Tool
+from sync_core.endpoint.tools import Tool
 from sync_core.endpoint.transport import Transport, WebsocketTransport
-from sync_core.errors import Refused, SegueError, SyncTimeout, ValueRefused
+from sync_core.errors import Refused, SegueError, SyncTimeout
 from sync_core.ids import check_name, check_task
+from sync_core.limits import RECORD_NUMBER_MAX
 from sync_core.replica.changes import Change, LinkState, Status
 from sync_core.replica.commands import AwaitSynced, CloseTask, CompactTask, EvictTask, OpenTask, QueryTasks
 from sync_core.replica.core import ReplicaSettings
@@ -98,21 +102,25 @@ class Endpoint:
         """
 
         async def open_it() -> Endpoint:
-            check_name(subject, "subject")
-            check_name(device, "device")
-            owned = frozenset(check_name(capability, "capability") for capability in capabilities)
-            named = _by_name(tools)
-            store = await SqliteStore.open(path, subject=subject, store_bytes_max=store_bytes_max)
+            own_subject, own_device = check_name(subject, "subject"), check_name(device, "device")
+            owned = check_names(capabilities, "capabilities", "capability")
+            named = tools_by_name(tools)
+            url = None if relay is None else check_text(relay, "relay")
+            check_link(token, backoff, chance)
+            if store_bytes_max is not None:
+                check_whole(store_bytes_max, "store_bytes_max", least=1, most=RECORD_NUMBER_MAX)
+            open_timeout_ms = int(check_seconds(open_timeout_s, "open_timeout_s") * 1000)
+            store = await SqliteStore.open(checked_path(path), subject=own_subject, store_bytes_max=store_bytes_max)
             try:
-                settings = ReplicaSettings(has_relay=relay is not None, open_timeout_ms=int(open_timeout_s * 1000))
-                replica = Replica(subject, device, os.urandom, await store.followed_tasks(), settings)
+                settings = ReplicaSettings(has_relay=url is not None, open_timeout_ms=open_timeout_ms)
+                replica = Replica(own_subject, own_device, os.urandom, await store.followed_tasks(), settings)
             except BaseException:
                 await store.close()
                 raise
-            endpoint = Endpoint(subject, device, store, replica, named, owned, relay is not None)
-            if relay is not None:
+            endpoint = Endpoint(own_subject, own_device, store, replica, named, owned, url is not None)
+            if url is not None:
                 network = transport or WebsocketTransport()
-                endpoint._link = Link(endpoint._runner, network, relay, token, backoff or Backoff(), chance)
+                endpoint._link = Link(endpoint._runner, network, url, token, backoff or Backoff(), chance)
             return endpoint
 
         return Opening(open_it)
@@ -157,11 +165,11 @@ class Endpoint:
         """
 
         async def open_it() -> Task:
-            check_task(key)
-            if access not in ("read", "write"):
-                raise ValueRefused("Access is read or write.")
-            view, opened = await self._open_view(key, create=create, version=version, write=access == "write")
-            handle = Handle(self._runner, opened, view.version if version is None else version, access == "write")
+            check_choice(access, "access", get_args(Access))
+            asked = None if version is None else check_whole(version, "version", least=1, most=RECORD_NUMBER_MAX)
+            create_it, write = check_flag(create, "create"), access == "write"
+            view, opened = await self._open_view(check_task(key), create=create_it, version=asked, write=write)
+            handle = Handle(self._runner, opened, view.version if asked is None else asked, write)
             task = Task(handle, self._device, self._calls, self._tools, self._release)
             self._handles[handle] = task
             return task
@@ -191,8 +199,14 @@ class Endpoint:
         Without a link only the tasks of this device are told.
         """
 
+        begins = check_text(prefix, "prefix")
+        if state is not None:
+            check_choice(state, "state", get_args(TaskState))
+        if waiting_for is not None:
+            check_name(waiting_for, "capability")
+
         async def page(after: str) -> Listing | None:
-            reply = await self._runner.ask(QueryTasks(self._runner.ref(), prefix, after), object)
+            reply = await self._runner.ask(QueryTasks(self._runner.ref(), begins, after), object)
             return reply if isinstance(reply, Listing) else None
 
         async def look(key: str) -> TaskView:
@@ -200,7 +214,7 @@ class Endpoint:
             await self._give_back(opened)
             return view
 
-        local: tuple[str, ...] = await self._runner.read(lambda store: store.known_tasks(prefix), tuple)
+        local: tuple[str, ...] = await self._runner.read(lambda store: store.known_tasks(begins), tuple)
         async for info in listed_tasks(local, page, look):
             if state in (None, info.state) and (waiting_for is None or info.waits_for(waiting_for)):
                 yield info
@@ -215,8 +229,8 @@ class Endpoint:
 
     async def stored(self, key: str) -> StoredTask:
         """Return a task as this device's file holds it, read anew, with its digest: for audit and tests."""
-        check_task(key)
-        return await self._runner.read(lambda store: read_stored(store, self._subject, key, self._device), StoredTask)
+        task = check_task(key)
+        return await self._runner.read(lambda store: read_stored(store, self._subject, task, self._device), StoredTask)
 
     async def synced(self, *, timeout_s: float | None = None) -> None:
         """Wait until all that was written here before the call is stored at the relay, and all it held is merged here.
@@ -224,6 +238,8 @@ class Endpoint:
         Raises `SyncTimeout` after `timeout_s` seconds (None waits for ever), and at once if no relay is configured;
         `Refused` if the relay refused this endpoint for good.
         """
+        if timeout_s is not None:
+            check_seconds(timeout_s, "timeout_s")
         if not self._has_relay:
             raise SyncTimeout("This endpoint has no relay, so nothing can be synced.", hint="Open it with relay=….")
         syncing = asyncio.ensure_future(self._runner.tell(AwaitSynced(self._runner.ref())))
@@ -330,17 +346,6 @@ class Endpoint:
 
     def __repr__(self) -> str:
         return f"Endpoint({self._subject!r}, device={self._device!r}, link={self._status.link.value})"
-
-
-def _by_name(tools: Iterable[Tool[..., object]]) -> dict[str, Tool[..., object]]:
-    named: dict[str, Tool[..., object]] = {}
-    for tool in tools:
-        if not isinstance(tool, Tool):
-            raise ValueRefused("What is given in tools= is not a tool.", hint="Decorate the function with @tool.")
-        if tool.name in named or tool.name in MODEL_TOOL_NAMES:
-            raise ValueRefused(f"The tool name {tool.name} is taken.", hint="Give another one with @tool(name=…).")
-        named[tool.name] = tool
-    return named
 
 
 def _refusal(status: Status) -> Refused | None:

@@ -115,3 +115,11 @@ async def test_an_open_that_was_cut_off_before_the_first_migration_is_made_good(
     connection = raw(path)
     assert connection.execute("PRAGMA auto_vacuum").fetchone() == (2,)
     connection.close()
+
+
+async def test_a_file_goes_on_under_the_device_that_it_began_with(tmp_path: Path) -> None:
+    path = tmp_path / "acme.db"
+    await (await SqliteStore.open(path, subject="acme", device="laptop")).close()
+    with pytest.raises(StoreUnusable, match="laptop"):
+        await SqliteStore.open(path, subject="acme", device="laptop-new")
+    await (await SqliteStore.open(path, subject="acme", device="laptop")).close()
