@@ -94,7 +94,6 @@ def _on_head(task: TaskReplica, stream: StreamReplica, told: StreamHead) -> bool
         return True
     stream.enter(told.epoch)
     stream.head = max(stream.head, told.head)
-    stream.tail_from = told.tail_from
     ref = told.snapshot
     stream.snapshot = ref if ref is not None and ref.usable else None
     stream.offer = ref if ref is not None and not ref.usable else None

@@ -52,11 +52,6 @@ class Outbox:
     def __len__(self) -> int:
         return len(self.recovered) + len(self.unsent)
 
-    @property
-    def unstored(self) -> int:
-        """How many own entries have no receipt."""
-        return len(self.unsent) - sum(1 for key in self.receipted if key in self.unsent)
-
     def add(self, entry: Entry) -> None:
         """Queue an own entry that was just written."""
         key = key_of(entry)

@@ -56,8 +56,6 @@ class StreamReplica:
         "proven_to",
         "snapshot",
         "snapshot_writers",
-        "tail_from",
-        "verified_at",
         "writers",
     )
 
@@ -68,7 +66,6 @@ class StreamReplica:
         self.cursor = 0
         self.chain = CHAIN_START
         self.head = 0
-        self.tail_from = 1
         self.writers: dict[int, WriterRow] = {}
         self.next_seq: dict[int, int] = {}
         self.held: dict[int, Entry | OwnPlace] = {}
@@ -83,7 +80,6 @@ class StreamReplica:
         self.offer: SnapshotRef | None = None
         self.digest_due_at_ms: int | None = None
         self.expected_digest: tuple[int, bytes, str] | None = None
-        self.verified_at = 0
         self.offer_checked = ""
 
     def enter(self, epoch: bytes) -> None:
