@@ -55,7 +55,7 @@ def check_name(name: str, what: str) -> str:
             f"The {what} is not a valid name.",
             hint=f"Use 1 to {NAME_CHARS_MAX} of A-Z a-z 0-9 _ -, none of the names Windows reserves.",
         )
-    return name
+    return _plain(name)
 
 
 def check_task(task: str) -> str:
@@ -64,15 +64,15 @@ def check_task(task: str) -> str:
         raise ValueRefused(f"A task key has 1 to {TASK_CHARS_MAX} characters.", hint="For example expense/TRIP-118.")
     for part in task.split("/"):
         check_name(part, "task key")
-    return task
+    return _plain(task)
 
 
 def check_note(name: str) -> str:
     """Return the note's name; raises `ValueRefused` for a bad one and for `handover`, which is no note."""
-    check_name(name, "note name")
-    if name == "handover":
+    plain = check_name(name, "note name")
+    if plain == "handover":
         raise ValueRefused("A note may not be named handover.", hint="The hand-over text has its own stream.")
-    return name
+    return plain
 
 
 def check_step(step: str) -> str:
@@ -81,7 +81,12 @@ def check_step(step: str) -> str:
         raise ValueRefused(
             "The step is not a valid name.", hint=f"Use 1 to {STEP_CHARS_MAX} of A-Z a-z 0-9 _ - / : for a step."
         )
-    return step
+    return _plain(step)
+
+
+def _plain(text: str) -> str:
+    """The text as a `str` itself: a value of a subclass cannot be encoded."""
+    return str.__str__(text)
 
 
 def stream_id(task: str, name: StreamName) -> str:

@@ -15,7 +15,7 @@ from tests.house import House, Layer
 ROOT = Path(__file__).resolve().parent.parent
 
 TABLE = (
-    Layer("sync_core", "errors limits ids values entry wire scan guard", pure=True),
+    Layer("sync_core", "errors limits ids checked values entry wire scan guard", pure=True),
     Layer(
         "sync_core/document",
         "slots calls history diff notes view patterns definitions digest genesis growth ledger records shared"
@@ -33,7 +33,7 @@ TABLE = (
     ),
     Layer(
         "sync_core/endpoint",
-        "transport points runner link tools changes listing opening readable stored handle history notes recorded calls"
+        "transport points runner link tools given changes listing opening readable stored handle history notes recorded calls"
         " slots brief model_tools turns task endpoint",
     ),
     Layer("server_relay", "config clock admission records effects summary", pure=True),

@@ -20,6 +20,7 @@ from jsonschema.exceptions import SchemaError
 from jsonschema.protocols import Validator
 from jsonschema.validators import extend
 
+from sync_core.checked import check_flag, check_text, check_whole
 from sync_core.document.patterns import check_pattern, matches
 from sync_core.document.slots import SlotDefinition, StoredDefinition
 from sync_core.errors import TooLarge, ValueRefused
@@ -86,17 +87,21 @@ def decode_definition(stored: str) -> StoredDefinition:
 
 
 def check_definition(definition: SlotDefinition) -> SlotDefinition:
-    """Return the definition with its schema as canonical text; raises `ValueRefused` or `TooLarge`, naming the part."""
-    canonical(definition.ask, "ask")
-    if definition.held_by is not None:
-        check_name(definition.held_by, "holder of the slot")
-    if not 0 <= abs(definition.order) <= RECORD_NUMBER_MAX:
-        raise ValueRefused("The order of a slot is out of range.", hint="Small integers are enough.")
-    if definition.schema is None:
-        return definition
-    schema = canonical(parse(definition.schema), "schema")
-    _validator(schema)
-    return msgspec.structs.replace(definition, schema=schema)
+    """Return the definition with its schema as canonical text; raises `ValueRefused` or `TooLarge`, naming the part.
+
+    What is stored is read by every device, and one that is read with other types than these is unreadable there.
+    """
+    schema = None if definition.schema is None else canonical(parse(definition.schema), "schema")
+    if schema is not None:
+        _validator(schema)
+    return SlotDefinition(
+        check_text(definition.ask, "ask"),
+        schema,
+        check_flag(definition.required, "required"),
+        check_flag(definition.secret, "secret"),
+        check_whole(definition.order, "order", least=-RECORD_NUMBER_MAX, most=RECORD_NUMBER_MAX),
+        None if definition.held_by is None else check_name(definition.held_by, "holder of the slot"),
+    )
 
 
 def check_value(name: str, definition: SlotDefinition, secret: bool, text: str) -> None:

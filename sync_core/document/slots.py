@@ -9,6 +9,7 @@ from enum import StrEnum
 
 import msgspec
 
+from sync_core.checked import check_text
 from sync_core.errors import TooLarge, ValueRefused
 from sync_core.ids import check_name
 from sync_core.limits import RECORD_NUMBER_MAX, SLOT_VALUE_BYTES_MAX, SLOT_WRITE_BYTES_MAX
@@ -144,7 +145,7 @@ def encode_write(text: str, status: CandidateStatus, n: int, author: str, source
     if len(text) > SLOT_VALUE_BYTES_MAX:
         raise TooLarge(f"A slot's value exceeds {SLOT_VALUE_BYTES_MAX} bytes.", hint="Keep it in a note or a result.")
     at_ms = min(max(at_ms, 0), _AT_MS_MAX)
-    from_source = "" if source is None else f',"s":{canonical(source, "source")}'
+    from_source = "" if source is None else f',"s":{canonical(check_text(source, "source"))}'
     stored = f'{{"a":"{author}","n":{n}{from_source},"st":"{_CODE_OF[status]}","t":{at_ms},"v":{text}}}'
     if len(stored) > SLOT_WRITE_BYTES_MAX:
         raise TooLarge(f"A slot's value and source exceed {SLOT_WRITE_BYTES_MAX} bytes.", hint="Shorten the source.")

@@ -6,10 +6,11 @@ first, then results, then the other calls and slots. Chat text is no state and i
 """
 
 import html
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 
+from sync_core.checked import check_choice, check_whole
 from sync_core.document.calls import Call, CallState
 from sync_core.document.notes import Note
 from sync_core.document.slots import Candidate, Slot, SlotState
@@ -17,6 +18,7 @@ from sync_core.document.view import TaskView
 from sync_core.endpoint.readable import plain, readable
 from sync_core.endpoint.slots import in_order
 from sync_core.endpoint.tools import MODEL_TOOL_NAMES
+from sync_core.limits import RECORD_NUMBER_MAX
 from sync_core.values import JsonValue
 
 __all__ = ["Brief", "BriefView", "tell"]
@@ -64,6 +66,9 @@ def tell(
     view: TaskView, version: int, kind: BriefView, max_chars: int | None
 ) -> tuple[Brief, dict[str, frozenset[str]]]:
     """Return the brief, and the read token of each slot whose candidates it shows in full."""
+    check_choice(kind, "view", get_args(BriefView))
+    if max_chars is not None:
+        check_whole(max_chars, "max_chars", least=0, most=RECORD_NUMBER_MAX)
     parts = _slot_parts(view)
     if kind == "work":
         parts += _call_parts(view, version) + _note_parts(view)

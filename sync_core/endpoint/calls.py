@@ -51,7 +51,8 @@ class CallPath:
     async def text(self, handle: Handle, step: str, tool: Tool[..., object], bound: BoundArguments) -> str:
         """Return the step's recorded result as canonical JSON, running the tool only if there is none."""
         handle.check_writable()
-        key = (handle.version, check_step(step))
+        step = check_step(step)
+        key = (handle.version, step)
         executions = handle.opened.executions
         execution = executions.get(key)
         if execution is None:

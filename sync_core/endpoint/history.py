@@ -4,10 +4,13 @@ from collections.abc import Mapping
 
 import msgspec
 
+from sync_core.checked import check_instance, check_whole
 from sync_core.document.calls import CallState, PlannedCall
 from sync_core.document.history import HistoryEntry
 from sync_core.endpoint.handle import Handle
 from sync_core.errors import ValueRefused
+from sync_core.ids import check_step
+from sync_core.limits import RECORD_NUMBER_MAX
 from sync_core.replica.commands import AppendHistory, FetchBlob, PopHistory
 from sync_core.values import JsonValue, canonical, parse
 
@@ -32,7 +35,8 @@ class History:
     async def append(self, *messages: Mapping[str, object], answers: PlannedCall | str | None = None) -> None:
         """Append messages, all or none, durable on return. `answers` marks the output of a pending call or step."""
         step = answers.step if isinstance(answers, PlannedCall) else answers
-        await self._append(tuple(canonical(dict(message), "message") for message in messages), step)
+        texts = tuple(map(_message_text, messages))
+        await self._append(texts, None if step is None else check_step(step))
 
     async def append_turn(self, message: Mapping[str, object]) -> tuple[PlannedCall, ...]:
         """Append an assistant message and return the calls that it asks for, to be given to `task.run`.
@@ -40,9 +44,9 @@ class History:
         The message is durable before any of them runs: each call's step is its place in it. The model's own
         `tool_call_id` is carried along, but is no identity.
         """
+        text = _message_text(message)
         if message.get("role") != "assistant":
             raise ValueRefused("A turn is a message of role assistant.", hint="Use history.append for others.")
-        text = canonical(dict(message), "message")
         (item,) = await self._append((text,), None)
         return self._pending(item, text)
 
@@ -54,7 +58,8 @@ class History:
         """
         entries = self._handle.view.history
         if last is not None:
-            entries = entries[len(entries) - min(max(last, 0), len(entries)) :]
+            kept = min(check_whole(last, "last", least=0, most=RECORD_NUMBER_MAX), len(entries))
+            entries = entries[len(entries) - kept :]
         return [await self.message(entry) for entry in entries]
 
     async def pop(self) -> Message | None:
@@ -114,6 +119,12 @@ class History:
                 )
             )
         return tuple(pending)
+
+
+def _message_text(message: Mapping[str, object]) -> str:
+    wanted = "a mapping in the OpenAI format"
+    check_instance(message, Mapping, "message", wanted, hint="Give message.model_dump(), or build the dict yourself.")
+    return canonical(dict(message), "message")
 
 
 def _requests(message: JsonValue) -> list[_Request]:

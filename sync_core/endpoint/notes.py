@@ -1,5 +1,6 @@
 """`task.notes`: working text that all ends may edit. Whole-text writes and merges name the text they were made from."""
 
+from sync_core.checked import check_text, refused
 from sync_core.document.notes import MergedNote, Note
 from sync_core.endpoint.handle import Handle
 from sync_core.ids import check_note
@@ -29,7 +30,9 @@ class Notes:
         Raises `PreconditionFailed`, with the current text and hash inside, if the note has changed since; identical
         content succeeds even then. Raises `TooLarge` over 128 KiB.
         """
-        return await self._change(WriteNote(self._ref(), self._handle.key, check_note(name), text, content_sha256))
+        base = None if content_sha256 is None else check_text(content_sha256, "content_sha256")
+        given = check_text(text, "text")
+        return await self._change(WriteNote(self._ref(), self._handle.key, check_note(name), given, base))
 
     async def merge(self, name: str, text: str, *, base: Note | str) -> MergedNote:
         """Merge a text, made from `base` (a note that `read` gave, or its hash), into the current one.
@@ -37,22 +40,25 @@ class Notes:
         Lines that both ends changed come back as `overlap`. Raises `BaseUnknown` if this device did not read the base.
         """
         self._handle.check_writable()
-        base_sha256 = base if isinstance(base, str) else base.content_sha256
-        command = MergeNote(self._ref(), self._handle.key, check_note(name), text, base_sha256)
+        given = check_text(text, "text")
+        command = MergeNote(self._ref(), self._handle.key, check_note(name), given, _base_sha256(base))
         return await self._handle.runner.ask(command, MergedNote)
 
     async def append(self, name: str, text: str) -> Note:
         """Put text at the end; it brings its own line break."""
-        return await self._change(AppendNote(self._ref(), self._handle.key, check_note(name), text))
+        given = check_text(text, "text")
+        return await self._change(AppendNote(self._ref(), self._handle.key, check_note(name), given))
 
     async def edit(self, name: str, old: str, new: str) -> Note:
         """Replace `old`, which must occur exactly once in the current text; raises `ValueRefused` if it does not."""
-        return await self._change(EditNote(self._ref(), self._handle.key, check_note(name), old, new))
+        find, put = check_text(old, "old"), check_text(new, "new")
+        return await self._change(EditNote(self._ref(), self._handle.key, check_note(name), find, put))
 
     async def delete(self, name: str, *, content_sha256: str) -> None:
         """Delete the note with this content; raises `PreconditionFailed` if it has changed since."""
         self._handle.check_writable()
-        command = DeleteNote(self._ref(), self._handle.key, check_note(name), content_sha256)
+        read = check_text(content_sha256, "content_sha256")
+        command = DeleteNote(self._ref(), self._handle.key, check_note(name), read)
         await self._handle.runner.tell(command)
 
     def _ref(self) -> int:
@@ -61,3 +67,11 @@ class Notes:
 
     async def _change(self, command: WriteNote | AppendNote | EditNote) -> Note:
         return await self._handle.runner.ask(command, Note)
+
+
+def _base_sha256(base: Note | str) -> str:
+    if isinstance(base, Note):
+        return base.content_sha256
+    if isinstance(base, str):
+        return check_text(base, "base")
+    raise refused("base", "a note or its content_sha256", base)

@@ -72,7 +72,10 @@ class RecordedCalls(Mapping[str, RecordedCall]):
 
     def __getitem__(self, step: str) -> RecordedCall:
         """Return the step's record; raises `KeyError` for a step that was never called or planned."""
-        return RecordedCall(self._handle, self._handle.view.calls[(self._handle.version, step)])
+        call = self._handle.view.calls.get((self._handle.version, step))
+        if call is None:
+            raise KeyError(step)
+        return RecordedCall(self._handle, call)
 
     def __iter__(self) -> Iterator[str]:
         return iter(sorted(step for version, step in self._handle.view.calls if version == self._handle.version))

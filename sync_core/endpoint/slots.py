@@ -1,7 +1,9 @@
 """`task.slots`: read and write structured parameters; the handle remembers which candidates its caller has read."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 
+from sync_core.checked import check_instance, check_text, refused
+from sync_core.document.definitions import check_definition
 from sync_core.document.slots import Candidate, CandidateStatus, Slot, SlotDefinition, SlotState
 from sync_core.endpoint.handle import Handle
 from sync_core.endpoint.recorded import RecordedCall
@@ -12,7 +14,7 @@ from sync_core.values import canonical
 
 __all__ = ["ReadToken", "Slots", "Source", "in_order"]
 
-ReadToken = Slot | frozenset[str]
+ReadToken = Slot | Set[str]
 """What a writer has read: a slot's snapshot, or its token."""
 Source = str | RecordedCall
 """Where a value came from: a call of this task, or a text of your own."""
@@ -36,9 +38,9 @@ class Slots:
 
     def __getitem__(self, name: str) -> Slot:
         """Return the slot as it stands, missing if nobody wrote it; raises `ValueRefused` for what is no name."""
-        slot = self._handle.view.slots.get(name)
-        if slot is None:
-            slot = Slot(check_name(name, "slot name"), SlotState.MISSING)
+        known = self._handle.view.slots
+        name = check_name(name, "slot name")
+        slot = known.get(name) or Slot(name, SlotState.MISSING)
         self._tokens[name] = slot.token
         return slot
 
@@ -86,10 +88,14 @@ class Slots:
         value out of logs, errors, briefs and exports, `order` sorts the questions. Raises `ValueRefused`, `TooLarge`.
         """
         self._handle.check_writable()
+        if schema is not None:
+            check_instance(schema, Mapping, "schema", "a mapping, a JSON Schema")
         text = None if schema is None else canonical(dict(schema), "schema")
-        definition = SlotDefinition(ask, text, required, secret, order, held_by)
-        command = DeclareSlot(self._handle.ref(), self._handle.key, name, definition)
-        return await self._handle.runner.ask(command, Slot)
+        definition = check_definition(SlotDefinition(ask, text, required, secret, order, held_by))
+        slot_name = check_name(name, "slot name")
+        return await self._handle.runner.ask(
+            DeclareSlot(self._handle.ref(), self._handle.key, slot_name, definition), Slot
+        )
 
     async def propose(
         self, name: str, value: object, *, read: ReadToken | None = None, source: Source | None = None
@@ -105,14 +111,16 @@ class Slots:
 
     async def resolve(self, name: str, candidate: Candidate, *, read: ReadToken | None = None) -> Slot:
         """Settle a conflict: confirm one candidate's value in place of all that were read."""
+        check_instance(candidate, Candidate, "candidate", "one of the slot's candidates")
         if not candidate.readable:
             raise ValueRefused("This candidate cannot be read, so it cannot be chosen.", hint="Confirm another value.")
-        token = self._token(name, read) | {candidate.write_id}
+        token = self._token(check_name(name, "slot name"), read) | {candidate.write_id}
         return await self._write(name, candidate.value, CandidateStatus.CONFIRMED, token, candidate.source)
 
     async def clear(self, name: str, *, read: ReadToken | None = None) -> Slot:
         """Delete the candidates that were read; a write that was not read survives."""
         self._handle.check_writable()
+        name = check_name(name, "slot name")
         token = self._token(name, read)
         await self._handle.runner.tell(ClearSlot(self._handle.ref(), self._handle.key, name, token))
         self._tokens[name] = self._tokens.get(name, _NOTHING_READ) - token
@@ -123,8 +131,9 @@ class Slots:
     ) -> Slot:
         handle = self._handle
         handle.check_writable()
+        name = check_name(name, "slot name")
         used = self._token(name, read)
-        origin = f"call:{source.step}" if isinstance(source, RecordedCall) else source
+        origin = _origin(source)
         text = canonical(value, name)
         slot = await handle.runner.ask(WriteSlot(handle.ref(), handle.key, name, text, status, used, origin), Slot)
         # What was read and still lives stays read, and the own write is known: it has the highest Lamport number.
@@ -136,7 +145,21 @@ class Slots:
     def _token(self, name: str, read: ReadToken | None) -> frozenset[str]:
         if read is None:
             return self._tokens.get(name, _NOTHING_READ)
-        return read.token if isinstance(read, Slot) else read
+        if isinstance(read, Slot):
+            return read.token
+        if not isinstance(read, Set) or not all(isinstance(write_id, str) for write_id in read):
+            raise refused("read", "a slot, its token or None", read, hint="Pass what task.slots[…] gave you.")
+        return frozenset(read)
+
+
+def _origin(source: Source | None) -> str | None:
+    if source is None:
+        return None
+    if isinstance(source, RecordedCall):
+        return f"call:{source.step}"
+    if isinstance(source, str):
+        return check_text(source, "source")
+    raise refused("source", "text or a recorded call", source, hint="Pass task.calls[…], or a text of your own.")
 
 
 def in_order(slots: Mapping[str, Slot]) -> list[Slot]:

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Literal, ParamSpec, TypeVar
 from weakref import WeakSet
 
+from sync_core.checked import check_instance
 from sync_core.document.calls import CallState, PlannedCall
 from sync_core.document.view import TaskView
 from sync_core.endpoint.brief import Brief, BriefView, tell
@@ -24,7 +25,7 @@ from sync_core.endpoint.slots import Slots
 from sync_core.endpoint.tools import Tool
 from sync_core.endpoint.turns import Turns
 from sync_core.errors import AccessFixed
-from sync_core.ids import check_step
+from sync_core.ids import check_name, check_step
 from sync_core.replica.commands import PlanCall
 from sync_core.values import JsonValue, canonical
 
@@ -108,13 +109,18 @@ class Task:
         other arguments than the recorded ones, `NeedsCapability` (the step is planned for a capable device),
         `NeedsAuthority` for an IRREVERSIBLE tool, `InDoubt`, `ResultUnavailable`, `VersionMismatch`, `ReadOnly`.
         """
+        _check_tool(tool)
         return await self._call_path.call(self._handle, step, tool, tool.bind(args, kwargs))
 
     async def plan(self, step: str, tool: Tool[..., object] | str, /, **arguments: object) -> None:
         """Write down a wanted call for a device that can run it; nothing runs. A tool is named or given."""
         self._handle.check_writable()
-        known = self._tools.get(tool) if isinstance(tool, str) else tool
-        name = str(tool) if known is None else known.name
+        if isinstance(tool, str):
+            name = check_name(tool, "tool name")
+            known = self._tools.get(name)
+        else:
+            _check_tool(tool)
+            name, known = tool.name, tool
         requires = () if known is None else tuple(sorted(known.requires))
         text = canonical(arguments, "arguments") if known is None else known.bind((), arguments).text
         handle = self._handle
@@ -131,6 +137,7 @@ class Task:
 
     def can_run(self, pending: PlannedCall) -> bool:
         """Whether this endpoint has the tool of a pending call and the capabilities that it needs."""
+        _check_pending(pending)
         return self._turns.can_run(pending)
 
     async def run(self, pending: PlannedCall) -> Message:
@@ -139,6 +146,7 @@ class Task:
         A recorded step is not run again, an answer in the history is returned as it stands. A model's own mistake (no
         such tool, arguments that do not fit) is answered with a message that says so. Raises what `call` raises.
         """
+        _check_pending(pending)
         return await self._turns.run(pending)
 
     def model_tools(self) -> list[dict[str, JsonValue]]:
@@ -191,3 +199,12 @@ class Task:
 
     def __repr__(self) -> str:
         return f"Task({self.key!r}, version={self.version}, access={self.access!r})"
+
+
+def _check_tool(tool: object) -> None:
+    check_instance(tool, Tool, "tool", "a tool", hint="Decorate the function with @tool.")
+
+
+def _check_pending(pending: object) -> None:
+    hint = "Take it from history.append_turn or task.pending_calls()."
+    check_instance(pending, PlannedCall, "pending", "a pending call", hint)

@@ -3,6 +3,7 @@
 import os
 import random
 from collections.abc import Callable
+from enum import StrEnum
 
 import pytest
 from hypothesis import given
@@ -137,6 +138,18 @@ def test_a_note_is_not_named_handover() -> None:
     assert check_note("handover2") == "handover2"
     with pytest.raises(ValueRefused, match="handover"):
         check_note("handover")
+
+
+def test_a_name_of_a_subclass_of_text_comes_back_as_plain_text() -> None:
+    class Word(str):
+        __slots__ = ()
+
+    class Name(StrEnum):
+        AMOUNT = "amount"
+
+    for name in (Word("amount"), Name.AMOUNT):
+        for check in (lambda name: check_name(name, "slot name"), check_task, check_note, check_step):
+            assert (type(check(name)), check(name)) == (str, "amount")
 
 
 @pytest.mark.parametrize("name", StreamName)
