@@ -49,7 +49,8 @@ def deliver(turn: Turn, log: TaskLog) -> None:
     size = sum(map(len, whole))
     pushers = {run.session.conn: run.session for run in log.runs}
     devices = {run.device for run in log.runs}
-    for conn, (session, follow) in log.followers.items():
+    # Who waits for news comes before who waits for a receipt.
+    for conn, (session, follow) in sorted(log.followers.items(), key=lambda item: item[0] in pushers):
         if follow.waits or not before_no <= follow.sent_no < log.head_no:
             continue
         if not session.has_room(size):
