@@ -25,7 +25,7 @@ TABLE = (
     Layer(
         "sync_core/replica",
         "writes changes commands outbox stream effects session telling core transfers task following local opening"
-        " snapshots log recovery table frames loading desk link replica",
+        " snapshots log recovery digests table frames loading desk link replica",
         pure=True,
     ),
     Layer(
@@ -33,8 +33,8 @@ TABLE = (
     ),
     Layer(
         "sync_core/endpoint",
-        "transport points runner link tools given changes listing opening readable stored handle history notes recorded calls"
-        " slots brief model_tools turns task endpoint",
+        "transport points runner link tools given changes listing opening readable stored handle history notes recorded"
+        " calls slots brief model_tools turns task endpoint",
     ),
     Layer("server_relay", "config clock admission records effects summary", pure=True),
     Layer("server_relay", "sessions streams fanout hello blobs snapshots intake tasks relay", pure=True),

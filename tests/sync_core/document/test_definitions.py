@@ -46,6 +46,25 @@ def test_a_definition_over_the_bound_is_refused() -> None:
         encode_definition(SlotDefinition("x" * 17_000), 1, "phone", 1)
 
 
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        (SlotDefinition(None), "ask"),  # type: ignore[arg-type]
+        (SlotDefinition("\ud800"), "ask"),
+        (SlotDefinition("?", required=1), "required"),  # type: ignore[arg-type]
+        (SlotDefinition("?", secret="yes"), "secret"),  # type: ignore[arg-type]
+        (SlotDefinition("?", order=2.5), "order"),  # type: ignore[arg-type]
+        (SlotDefinition("?", order=True), "order"),
+        (SlotDefinition("?", order=2**53 + 1), "order"),
+        (SlotDefinition("?", held_by="a b"), "holder"),
+    ],
+    ids=repr,
+)
+def test_what_would_be_stored_unreadable_is_refused(wrong: SlotDefinition, named: str) -> None:
+    with pytest.raises(ValueRefused, match=named):
+        check_definition(wrong)
+
+
 # --- which schemas are accepted ---------------------------------------------------------------------------------------
 
 GOOD: list[object] = [

@@ -182,6 +182,9 @@ def test_a_value_over_the_bound_is_refused_by_its_bytes() -> None:
         encode_write("1", CONFIRMED, 1, "phone", "x" * 9_000, 1)
     with pytest.raises(ValueRefused):
         encode_write("1", CONFIRMED, 1, "phone", "\ud800", 1)
+    for source in (5, 1.5, ["a"], {"a": 1}, True):
+        with pytest.raises(ValueRefused, match="source"):
+            encode_write("1", CONFIRMED, 1, "phone", source, 1)  # type: ignore[arg-type]
 
 
 def test_the_repr_of_a_candidate_does_not_show_its_value() -> None:
