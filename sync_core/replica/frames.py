@@ -16,7 +16,7 @@ from sync_core.replica.outbox import Key, key_of
 from sync_core.replica.recovery import start_epoch, table_at
 from sync_core.replica.snapshots import numbered_document
 from sync_core.replica.stream import OwnPlace, StreamReplica, is_covered
-from sync_core.replica.task import DigestClaim, Rewrite, TaskReplica
+from sync_core.replica.task import Rewrite, TaskReplica
 from sync_core.replica.transfers import Download
 from sync_core.replica.writes import (
     CompactStream,
@@ -29,7 +29,6 @@ from sync_core.replica.writes import (
     TaskImage,
 )
 from sync_core.wire import (
-    DigestAt,
     Entries,
     Heads,
     Push,
@@ -43,8 +42,6 @@ from sync_core.wire import (
 
 __all__ = [
     "check_offer",
-    "claim_holds",
-    "on_digest",
     "on_download",
     "on_entries",
     "on_heads",
@@ -191,35 +188,6 @@ def _give_up_recovered(task: TaskReplica, entry: Entry, frame: Refusal) -> None:
     else:
         task.core.write(QuarantineEntry(entry, frame.code.value))
         task.reload()
-
-
-# --- digests ----------------------------------------------------------------------------------------------------------
-
-
-def on_digest(task: TaskReplica, frame: DigestAt) -> None:
-    """Compare at the same place, if this device can: nothing of its own above the cursor (rule B)."""
-    stream = task.stream_of(frame.stream)
-    if frame.epoch != stream.epoch or frame.relay_seq < stream.cursor:
-        return
-    if frame.relay_seq > stream.cursor:
-        # The relay passes only places on that it has: something was lost on the way here.
-        stream.head = max(stream.head, frame.relay_seq)
-        stream.expected_digest = (frame.relay_seq, frame.digest, frame.device)
-        return
-    if task.document is None or len(task.outbox):
-        return
-    claim = DigestClaim(stream.name, frame.relay_seq, frame.digest, frame.device)
-    if not claim_holds(task, claim) and task.claim is None:
-        task.claim = claim
-        task.reload()
-
-
-def claim_holds(task: TaskReplica, claim: DigestClaim) -> bool:
-    """Whether this device computes the claimed digest, or is at another place by now."""
-    stream = task.stream(claim.name)
-    if task.document is None or stream.cursor != claim.relay_seq or len(task.outbox):
-        return True
-    return task.document.digest(claim.name, stream.writers) == claim.digest
 
 
 # --- snapshots --------------------------------------------------------------------------------------------------------

@@ -2,8 +2,8 @@
 
 from sync_core.errors import ProtocolError, SegueError
 from sync_core.ids import split_stream
+from sync_core.replica import digests, frames
 from sync_core.replica import effects as e
-from sync_core.replica import frames
 from sync_core.replica.changes import LinkState
 from sync_core.replica.core import Core
 from sync_core.replica.desk import Desk
@@ -153,7 +153,7 @@ class Link:
         elif isinstance(frame, Refusal):
             frames.on_refusal(task, frame)
         elif isinstance(frame, DigestAt):
-            frames.on_digest(task, frame)
+            digests.on_digest(task, frame)
         elif isinstance(frame, SnapshotWanted):
             task.snapshot_wanted = split_stream(frame.stream)[1]
             task.reload()

@@ -48,7 +48,7 @@ def start_epoch(task: TaskReplica, stream: StreamReplica, epoch: bytes) -> None:
     stream.enter(epoch)
     stream.head = 0
     stream.offer = stream.snapshot = None
-    stream.expected_digest = None
+    stream.claim = None
     task.tell((LogChanged(task.key, stream.id),))
     task.reload()
 

@@ -10,9 +10,9 @@ from sync_core.document.view import TaskView
 from sync_core.errors import SegueError, StoreDamaged, Unforeseen
 from sync_core.ids import Entropy
 from sync_core.replica import commands as c
+from sync_core.replica import digests, frames, recovery
 from sync_core.replica import effects as e
-from sync_core.replica import frames, recovery
-from sync_core.replica.changes import Status, TaskDiverged
+from sync_core.replica.changes import Status
 from sync_core.replica.core import Core, ReplicaSettings
 from sync_core.replica.desk import Desk
 from sync_core.replica.link import Link
@@ -192,10 +192,7 @@ class Replica:
         wanted, task.snapshot_wanted = task.snapshot_wanted, None
         if wanted is not None:
             recovery.offer_snapshot(task, image, wanted)
-        claim, task.claim = task.claim, None
-        if claim is not None and not frames.claim_holds(task, claim):
-            task.diverged = True
-            task.tell((TaskDiverged(task.key, task.stream(claim.name).id, claim.device),))
+        digests.settle_claim(task)
 
     def _on_commit_failed(self, event: e.CommitFailed) -> None:
         """Nothing of these effects happened: what was in memory is dropped and read again, order is kept."""
@@ -224,6 +221,8 @@ class Replica:
                 task.tick()
                 if task.arrived:
                     advance(task)
+                if task.handles and self._core.session.logged_in and task.known is not None:
+                    digests.send_due(task)
                 self._table.touch(task)
 
     def _finish(self) -> None:
@@ -231,7 +230,7 @@ class Replica:
         for task in list(touched.values()):
             settle_openings(task)
             self._waiting += task.recount()
-            trouble = (task.set_aside, task.quarantined, task.diverged)
+            trouble = (task.set_aside, task.quarantined, bool(task.diverged_from))
             if any(trouble) or task.key in self._troubles:
                 self._troubles[task.key] = trouble
             if not (task.followed or task.needed):

@@ -15,7 +15,7 @@ from sync_core.entry import CHAIN_START, Entry, WriterRow
 from sync_core.ids import StreamName, stream_id
 from sync_core.wire import SnapshotRef
 
-__all__ = ["OwnPlace", "StreamReplica", "is_covered"]
+__all__ = ["DigestClaim", "OwnPlace", "StreamReplica", "is_covered"]
 
 _HELD_MAX = 4_096
 
@@ -32,11 +32,20 @@ class OwnPlace(msgspec.Struct, frozen=True):
     chain: bytes = b""
 
 
+class DigestClaim(msgspec.Struct, frozen=True):
+    """What another device says that it holds at a place."""
+
+    relay_seq: int
+    digest: bytes
+    device: str
+
+
 class StreamReplica:
     """A stream's position, table and held-back places. `head` is the highest place that the relay spoke of."""
 
     __slots__ = (
         "chain",
+        "claim",
         "compacted",
         "covers_seq",
         "cursor",
@@ -44,7 +53,6 @@ class StreamReplica:
         "distrusted",
         "early",
         "epoch",
-        "expected_digest",
         "head",
         "held",
         "hello_cursor",
@@ -79,7 +87,7 @@ class StreamReplica:
         self.snapshot: SnapshotRef | None = None
         self.offer: SnapshotRef | None = None
         self.digest_due_at_ms: int | None = None
-        self.expected_digest: tuple[int, bytes, str] | None = None
+        self.claim: DigestClaim | None = None
         self.offer_checked = ""
 
     def enter(self, epoch: bytes) -> None:

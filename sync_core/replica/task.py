@@ -27,9 +27,8 @@ from sync_core.replica.writes import (
     SetPosition,
     TaskImage,
 )
-from sync_core.wire import DigestAt
 
-__all__ = ["DigestClaim", "Opening", "Rewrite", "TaskReplica"]
+__all__ = ["Opening", "Rewrite", "TaskReplica"]
 
 
 class Rewrite(msgspec.Struct, frozen=True):
@@ -44,15 +43,6 @@ class Rewrite(msgspec.Struct, frozen=True):
     from_seq: int
     refused: Entry | None = None
     lost: tuple[Entry, ...] = ()
-
-
-class DigestClaim(msgspec.Struct, frozen=True):
-    """Another device holds other content at this place; `name` is the stream."""
-
-    name: StreamName
-    relay_seq: int
-    digest: bytes
-    device: str
 
 
 class Opening(msgspec.Struct, frozen=True):
@@ -84,10 +74,10 @@ class TaskReplica:
         self.waiting = 0
         self.set_aside = 0
         self.quarantined = 0
-        self.diverged = False
+        self.diverged_from: frozenset[str] = frozenset()
         self.openings: list[Opening] = []
         self.rewrites: list[Rewrite] = []
-        self.claim: DigestClaim | None = None
+        self.doubted: StreamName | None = None
         self.compactions: list[int] = []
         self.snapshot_wanted: StreamName | None = None
         self.offer_to_check: StreamName | None = None
@@ -186,7 +176,7 @@ class TaskReplica:
         return self.waiting - before
 
     def tick(self) -> None:
-        """Repeat what had no answer, compare digests once it is quiet."""
+        """Repeat what had no answer."""
         self.transfers.tick()
         if self.document is None or not self.core.session.logged_in or self.known is None:
             return
@@ -199,17 +189,6 @@ class TaskReplica:
             self.gap_since_ms = None
             self.progress_at_ms = now_ms
             self.hello_again = True
-        if self.handles and not len(self.outbox):
-            for stream in self.streams.values():
-                self._send_digest(stream)
-
-    def _send_digest(self, stream: StreamReplica) -> None:
-        due = stream.digest_due_at_ms
-        if due is None or self.core.now_ms < due or stream.behind or not stream.cursor or self.document is None:
-            return
-        stream.digest_due_at_ms = None
-        digest = self.document.digest(stream.name, stream.writers)
-        self.core.send(DigestAt(stream.id, stream.epoch, stream.cursor, digest))
 
     def unload(self) -> None:
         """Give the document and the outbox's payloads back; places stay."""
