@@ -154,5 +154,11 @@ async def _to_the_end(future: asyncio.Future[object]) -> tuple[object, bool]:
 
 
 def _told(error: BaseException) -> str:
-    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    return text[:_ERROR_CHARS_MAX]
+    """What is recorded of a failure: any exception has to come out as text that can be stored."""
+    name = type(error).__name__
+    try:
+        said = str(error)
+    except Exception:
+        said = "(it cannot be told as text)"
+    text = f"{name}: {said}" if said else name
+    return text.encode("utf-8", "backslashreplace").decode()[:_ERROR_CHARS_MAX]

@@ -9,6 +9,7 @@ from typing import Generic, ParamSpec, Protocol, TypeVar, overload
 
 import msgspec
 
+from sync_core.checked import check_names, refused
 from sync_core.entry import Effect
 from sync_core.errors import ValueRefused
 from sync_core.ids import check_name
@@ -53,13 +54,12 @@ class Tool(Generic[P, R_co]):
     def __init__(
         self, function: Callable[P, object], effect: Effect, requires: Iterable[str], name: str | None
     ) -> None:
-        self.name = check_name(name or function.__name__, "tool name")
-        self.effect = effect
-        self.requires = frozenset(check_name(capability, "capability") for capability in requires)
+        self.name = check_name(name or _name_of(function), "tool name")
+        self.effect = _checked_effect(effect)
+        self.requires = check_names(requires, "requires", "capability")
         self.description = inspect.getdoc(function) or ""
         self._function: Callable[..., object] = function
-        self._signature = inspect.signature(function)
-        hints = typing.get_type_hints(function, include_extras=True)
+        self._signature, hints = _read_signature(self.name, function)
         self._result_type = hints.get("return", object)
         self._parameters = _parameters(self.name, self._signature, hints)
         self._takes_key = _IDEMPOTENCY_KEY in self._signature.parameters
@@ -89,7 +89,9 @@ class Tool(Generic[P, R_co]):
     def _bind(self, names: Mapping[str, object]) -> BoundArguments:
         try:
             values = msgspec.convert(_builtins(dict(names)), self._parameters, str_keys=True)
-        except (msgspec.ValidationError, TypeError) as error:
+        except UnicodeError:
+            raise ValueRefused(f"An argument of {self.name} holds a lone surrogate, which is no text.") from None
+        except (msgspec.ValidationError, TypeError, RecursionError) as error:
             # msgspec names types and the path, never a value.
             raise ValueRefused(f"The arguments do not fit the tool {self.name}: {error}.") from None
         text = canonical(_builtins(values), f"an argument of {self.name}")
@@ -113,7 +115,8 @@ class Tool(Generic[P, R_co]):
         try:
             text = canonical(_builtins(value), "result")
             self.decode(text)
-        except (ValueRefused, TypeError, ValueError):
+        except Exception:
+            # The tool has run, so whatever a value of its own raises here, the result is one that cannot be recorded.
             return None
         return text
 
@@ -159,7 +162,14 @@ class SyncTool(Tool[P, R_co]):
         return self._function(*args, **kwargs)  # type: ignore[return-value]
 
     async def _run(self, *args: object, **kwargs: object) -> object:
-        return await asyncio.to_thread(self._function, *args, **kwargs)
+        return await asyncio.to_thread(self._in_thread, *args, **kwargs)
+
+    def _in_thread(self, *args: object, **kwargs: object) -> object:
+        try:
+            return self._function(*args, **kwargs)
+        except StopIteration as error:
+            # No future can hold one, so whoever waits for the thread would wait for ever; a coroutine does the same.
+            raise RuntimeError("The tool raised StopIteration.") from error
 
 
 class AsyncTool(Tool[P, R_co]):
@@ -202,7 +212,8 @@ def tool(
 
     `effect` is the class of change that it makes; saying nothing means IRREVERSIBLE, which needs an authority.
     `requires` are capabilities that an endpoint must have to run it; `name` is the function's unless given. The result
-    stays callable directly, unrecorded. Raises `ValueRefused` for a signature that JSON cannot describe.
+    stays callable directly, unrecorded. Raises `ValueRefused` for what is no effect, and for what is no function or has
+    a signature that JSON cannot describe.
     """
 
     def decorate(decorated: Callable[..., object]) -> Tool[..., object]:
@@ -225,7 +236,49 @@ def effect_from_mcp(annotations: Mapping[str, object] | None, trusted: bool) -> 
 
 
 def _builtins(value: object) -> object:
-    return msgspec.to_builtins(value, builtin_types=(Decimal,), str_keys=True, order="deterministic")
+    return msgspec.to_builtins(
+        value, builtin_types=(Decimal,), str_keys=True, order="deterministic", enc_hook=_plain_builtin
+    )
+
+
+def _plain_builtin(value: object) -> object:
+    """A value of a subclass, such as a number of numpy's, as the built-in that it is."""
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int):
+        return int.__int__(value)
+    if isinstance(value, float):
+        return float.__float__(value)
+    raise TypeError(f"{type(value).__name__} is no JSON type")
+
+
+def _name_of(function: object) -> str:
+    if isinstance(function, Tool):
+        raise ValueRefused(f"{function.name} is a tool already.", hint="Decorate the function once.")
+    name = getattr(function, "__name__", None)
+    if not callable(function) or not isinstance(name, str):
+        raise refused("A tool", "a function with a name", function, hint="Decorate a def or an async def.")
+    return name
+
+
+def _checked_effect(effect: Effect) -> Effect:
+    try:
+        return Effect(effect)
+    except ValueError:
+        raise ValueRefused(
+            "effect is no effect class.", hint="Use Effect.READ, Effect.IDEMPOTENT or Effect.IRREVERSIBLE."
+        ) from None
+
+
+def _read_signature(name: str, function: Callable[..., object]) -> tuple[inspect.Signature, dict[str, object]]:
+    try:
+        return inspect.signature(function), typing.get_type_hints(function, include_extras=True)
+    except Exception as error:
+        # An annotation may be any expression, so reading it may raise anything.
+        raise ValueRefused(
+            f"The signature of the tool {name} cannot be read: {error}.",
+            hint="Annotate it with types that the module of the function knows.",
+        ) from None
 
 
 def _anything(kind: type) -> dict[str, object]:
@@ -241,6 +294,8 @@ def _parameters(tool_name: str, signature: inspect.Signature, hints: Mapping[str
     for name, parameter in signature.parameters.items():
         if parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
             raise ValueRefused(f"The tool {tool_name} takes *args or **kwargs.", hint="Name each parameter.")
+        if name.startswith("__"):
+            raise ValueRefused(f"A parameter of the tool {tool_name} begins with two underscores.", hint="Rename it.")
         if name == _IDEMPOTENCY_KEY:
             continue
         annotation = hints.get(name, typing.Any)

@@ -97,6 +97,59 @@ async def test_a_tool_that_raises_is_recorded_as_failed_and_may_be_called_again(
     assert len(task.calls["check"].attempts) == 2
 
 
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise LookupError("no text")
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (RuntimeError("bad \ud800 name"), "RuntimeError: bad \\ud800 name"),
+        (Mute(), "Mute: (it cannot be told as text)"),
+        (ValueError("日" * 1_000), "ValueError: " + "日" * 488),
+        (KeyError(), "KeyError"),
+    ],
+    ids=["surrogate", "mute", "long", "empty"],
+)
+async def test_whatever_a_tool_raises_is_recorded_and_raised_as_it_is(task: Task, error: Exception, told: str) -> None:
+    @tool(effect=Effect.READ)
+    async def fail() -> None:
+        raise error
+
+    with pytest.raises(type(error)) as caught:
+        await task.call("s", fail)
+    assert caught.value is error
+    assert task.calls["s"].state is CallState.FAILED
+    assert task.calls["s"].attempts[0].error == told
+    task.brief()
+
+
+async def test_a_def_that_lets_stop_iteration_out_fails_and_does_not_hang(task: Task) -> None:
+    @tool(effect=Effect.READ)
+    def first(rows: list[int]) -> int:
+        return next(row for row in rows if row > 5)
+
+    async with asyncio.timeout(10):
+        with pytest.raises(RuntimeError, match="StopIteration"):
+            await task.call("first", first, [1, 2])
+    assert task.calls["first"].state is CallState.FAILED
+
+
+async def test_an_effect_given_as_text_guards_like_the_effect_itself(task: Task) -> None:
+    ran = []
+
+    @tool(effect="IRREVERSIBLE")  # type: ignore[arg-type]
+    async def pay(amount: int) -> int:
+        ran.append(amount)
+        return amount
+
+    with pytest.raises(NeedsAuthority):
+        await task.call("pay", pay, 5)
+    assert ran == []
+    assert dict(task.calls) == {}
+
+
 async def test_two_coroutines_on_one_step_share_one_execution(task: Task) -> None:
     runs: list[int] = []
     started, go_on = asyncio.Event(), asyncio.Event()

@@ -1,5 +1,6 @@
 """Tools: what a call's arguments and results become, and how a model sees a function."""
 
+import functools
 import threading
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -207,6 +208,78 @@ def test_a_signature_that_json_cannot_describe_is_refused_at_the_definition() ->
 
     with pytest.raises(ValueRefused, match="tool name"):
         tool(name="no spaces")(lambda: None)
+
+
+def test_an_effect_given_by_its_name_is_that_effect_and_anything_else_is_refused() -> None:
+    made = tool(effect="IRREVERSIBLE")(double)  # type: ignore[arg-type]
+    assert made.effect is Effect.IRREVERSIBLE
+    for effect in ("irreversible", "read", "junk", "", None, 5, ["READ"]):
+        with pytest.raises(ValueRefused, match="effect"):
+            tool(effect=effect)(double)  # type: ignore[arg-type]
+
+
+def double(amount: int = 1) -> int:
+    return amount * 2
+
+
+def test_needs_are_several_names_and_not_one_text() -> None:
+    for requires in ("files", None, 5, ["a b"]):
+        with pytest.raises(ValueRefused):
+            tool(effect=Effect.READ, requires=requires)(double)  # type: ignore[arg-type]
+
+
+def test_what_is_no_function_to_decorate_is_refused_and_told_why() -> None:
+    def unknown(when: "Nowhere") -> None: ...  # type: ignore[name-defined] # noqa: F821
+
+    def hidden(__amount: int) -> None: ...
+
+    for what, told in (
+        (functools.partial(double, 1), "function with a name"),
+        (None, "function with a name"),
+        (5, "function with a name"),
+        (read_invoice, "read_invoice is a tool already"),
+        (unknown, "Nowhere"),
+        (hidden, "two underscores"),
+    ):
+        with pytest.raises(ValueRefused, match=told):
+            tool(effect=Effect.READ)(what)  # type: ignore[call-overload]
+    with pytest.raises(ValueRefused, match="cannot be read"):
+        tool(effect=Effect.READ, name="one")(functools.partial(double, 1))
+
+
+def test_arguments_and_results_of_subclasses_are_the_built_ins_that_they_are() -> None:
+    class Word(str):
+        __slots__ = ()
+
+    class Number(int): ...
+
+    class Share(float): ...
+
+    @tool(effect=Effect.READ)
+    def mix(word: str, number: int, share: float) -> list[object]:
+        return []
+
+    bound = mix.bind((Word("a"), Number(2), Share(0.5)), {})
+    assert bound == mix.bind(("a", 2, 0.5), {})
+    assert mix.encode([Word("a"), Number(2), Share(0.5)]) == '["a",2,0.5]'
+
+
+def test_an_argument_that_is_no_text_is_refused_wherever_it_goes() -> None:
+    endless: list[object] = []
+    endless.append(endless)
+    for value in ("\ud800", endless):
+        with pytest.raises(ValueRefused):
+            doubled.bind((value,), {})
+
+
+def test_whatever_a_result_raises_when_it_is_encoded_it_cannot_be_recorded() -> None:
+    deep: object = 1
+    for _ in range(100_000):
+        deep = [deep]
+    assert doubled.encode(deep) is None
+
+
+doubled = tool(effect=Effect.READ)(double)
 
 
 def test_hints_of_an_mcp_server_map_onto_effects_only_if_it_is_trusted() -> None:
