@@ -11,7 +11,7 @@ from sync_core.document.calls import CallBegun, CallRecorded, idempotency_key
 from sync_core.document.document import TaskDocument, Touched
 from sync_core.document.notes import MergedNote
 from sync_core.entry import EntryKind, HistoryItem, Record, encode_record
-from sync_core.errors import BaseUnknown, Closed, ReadOnly, TooLarge
+from sync_core.errors import BaseUnknown, Closed, TooLarge
 from sync_core.ids import StreamName, new_writer
 from sync_core.limits import BLOB_BYTES_MAX, HISTORY_INLINE_BYTES_MAX, RESULT_INLINE_BYTES_MAX
 from sync_core.replica import commands as c
@@ -26,11 +26,6 @@ def _document(task: TaskReplica) -> TaskDocument:
     if task.document is None:
         raise Closed("The task is not open here.")
     return task.document
-
-
-def _check_writable(task: TaskReplica) -> None:
-    if not task.core.session.may_write:
-        raise ReadOnly("The relay gave this device the role read.", hint="Log in with a token that may write.")
 
 
 def _answer(task: TaskReplica, ref: int, value: object) -> None:
@@ -122,7 +117,7 @@ def _answer_note(task: TaskReplica, ref: int, name: str, update: bytes) -> None:
 
 def merge_note(task: TaskReplica, command: c.MergeNote, state: bytes | None) -> None:
     """Merge a text made from a pinned base into the current one; the base's state was read from the store."""
-    _check_writable(task)
+    task.core.session.check_may_write()
     if state is None:
         raise BaseUnknown("This device never read that text of the note, or read it too long ago.")
     scratch = new_writer(task.core.entropy)
@@ -150,7 +145,7 @@ def _begin_call(task: TaskReplica, command: c.BeginCall) -> None:
     if isinstance(begun, CallRecorded):
         _answer(task, command.ref, begun)
         return
-    _check_writable(task)
+    task.core.session.check_may_write()
     task.running.add(begun.attempt)
     task.announce([_record(task, StreamName.STATE, EntryKind.CALL, begun)], local=True)
     key = idempotency_key(task.core.subject, task.key, command.version, command.step)
@@ -240,7 +235,7 @@ def carry_out(task: TaskReplica, command: c.TaskCommand) -> None:
     """Carry out a command on a task whose document is here; raises `SegueError` before anything changed."""
     handler = _WRITES.get(type(command))
     if handler is not None:
-        _check_writable(task)
+        task.core.session.check_may_write()
     else:
         handler = _READS[type(command)]
     handler(task, command)

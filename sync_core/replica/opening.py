@@ -47,8 +47,6 @@ def _open(task: TaskReplica, opening: Opening) -> object:
     assert task.document is not None
     if not task.has_content:
         _refuse_unknown(task, opening)
-        if opening.write and not task.core.session.may_write:
-            raise ReadOnly("The relay gave this device the role read.", hint="Log in with a token that may write.")
     known = task.document.view().version
     wanted = known if opening.version is None else opening.version
     if wanted < known:
@@ -56,6 +54,7 @@ def _open(task: TaskReplica, opening: Opening) -> object:
     if not task.has_content or wanted > known:
         if not opening.write:
             raise ReadOnly(f"Version {wanted} of the task does not exist yet, and this handle may only read.")
+        task.core.session.check_may_write()
         _decide_version(task, wanted)
     if not task.followed:
         task.followed = True
@@ -126,7 +125,9 @@ class Barrier:
         stored = all(
             task.outbox.find(key) is None or key in task.outbox.receipted for key in self._last.get(task.key, ())
         )
-        if task.key in self._fresh_after or task.behind or unread or not stored or task.rewrites or task.loading:
+        # Without heads of this session nobody knows how far behind the task is.
+        at_heads = task.known is not None and not task.behind and task.key not in self._fresh_after
+        if not at_heads or unread or not stored or task.rewrites or task.loading:
             return False
         del self.open[task.key]
         return True

@@ -9,7 +9,7 @@ Rules:
 
 from enum import StrEnum
 
-from sync_core.errors import ProtocolError
+from sync_core.errors import ProtocolError, ReadOnly
 from sync_core.replica.changes import LinkState
 
 __all__ = ["TRANSITIONS", "Session", "SessionEvent"]
@@ -86,3 +86,8 @@ class Session:
     def may_write(self) -> bool:
         """Whether the relay, as far as it has said, lets this device write."""
         return self.role != "read"
+
+    def check_may_write(self) -> None:
+        """Raise `ReadOnly` if this device may only read."""
+        if not self.may_write:
+            raise ReadOnly("The relay gave this device the role read.", hint="Log in with a token that may write.")
