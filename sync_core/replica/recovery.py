@@ -136,6 +136,7 @@ def _within(entry: Entry, base: int, upto: int) -> bool:
 def find_stranded(task: TaskReplica, image: TaskImage) -> None:
     """Ask for a rewrite of unsent own entries that stand behind a hole: what was before them was set aside, and the
     process ended before they were written again."""
+    unsent = frozenset(image.unsent)
     for stream in image.streams:
         begun = {row.writer: row.next_seq for row in (*stream.snapshot_writers, *stream.writers)}
         waiting: dict[int, set[int]] = {}
@@ -146,7 +147,7 @@ def find_stranded(task: TaskReplica, image: TaskImage) -> None:
             reached = begun.get(writer, 1)
             while reached in seqs:
                 reached += 1
-            if max(seqs) >= reached:
+            if any(seq >= reached and (stream.stream, writer, seq) in unsent for seq in seqs):
                 refused = next((a.entry for a in stream.set_aside if a.entry.writer == writer), None)
                 task.rewrites.append(Rewrite(stream.stream, writer, reached, refused=refused))
 
