@@ -105,8 +105,7 @@ class Endpoint:
             own_subject, own_device = check_name(subject, "subject"), check_name(device, "device")
             owned = check_names(capabilities, "capabilities", "capability")
             named = tools_by_name(tools)
-            url = None if relay is None else check_text(relay, "relay")
-            check_link(token, backoff, chance)
+            url = check_link(relay, token, backoff, transport, chance)
             if store_bytes_max is not None:
                 check_whole(store_bytes_max, "store_bytes_max", least=1, most=RECORD_NUMBER_MAX)
             open_timeout_ms = int(check_seconds(open_timeout_s, "open_timeout_s") * 1000)

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
+from sync_core.checked import check_text
 from sync_core.endpoint.runner import Connected, Runner
 from sync_core.endpoint.transport import Connection, LinkLost, Outbox, Transport
 from sync_core.errors import ProtocolError, SegueError
@@ -79,7 +80,13 @@ class Link:
 
     async def _attempt(self) -> None:
         try:
-            token = await self._ask_token()
+            token = check_text(await self._ask_token(), "the token")
+        except asyncio.CancelledError:
+            # A token source may have been cancelled by itself; only who cancels this task ends the link.
+            if self._task.cancelling():
+                raise
+            self._runner.post(LinkFailed("credentials: CancelledError"))
+            return
         except Exception as error:
             # Whatever a token source raises is reported and tried again; its text might hold the credential itself.
             reason = error.sentence if isinstance(error, SegueError) else type(error).__name__

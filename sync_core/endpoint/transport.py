@@ -11,12 +11,23 @@ from typing import Protocol
 from urllib.parse import urlsplit
 
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
+from websockets.exceptions import ConnectionClosed, InvalidURI
+from websockets.uri import parse_uri
 
+from sync_core.checked import check_text
+from sync_core.errors import ValueRefused
 from sync_core.limits import FRAME_BYTES_MAX
 from sync_core.wire import join
 
-__all__ = ["LINK_QUEUE_BYTES_MAX", "Connection", "LinkLost", "Outbox", "Transport", "WebsocketTransport"]
+__all__ = [
+    "LINK_QUEUE_BYTES_MAX",
+    "Connection",
+    "LinkLost",
+    "Outbox",
+    "Transport",
+    "WebsocketTransport",
+    "check_address",
+]
 
 LINK_QUEUE_BYTES_MAX = 32 * 1024 * 1024
 """Bytes that may wait for one connection: room for what many tasks, written to while offline, have in flight."""
@@ -52,6 +63,20 @@ class Transport(Protocol):
         """Return an open connection; raises `LinkLost` if none comes about within 5 s."""
 
 
+def check_address(relay: str) -> str:
+    """Return a relay's address; raises `ValueRefused` for one at which no websocket can ever be."""
+    url = check_text(relay, "relay")
+    try:
+        # A port out of range is a ValueError, and so is a host name that has no form on the wire.
+        host = parse_uri(url).host
+        host.encode("idna")
+    except (InvalidURI, ValueError):
+        host = "\0"
+    if not host.isprintable():
+        raise ValueRefused("relay is not a ws:// or wss:// address.", hint="For example ws://127.0.0.1:8700.")
+    return url
+
+
 class WebsocketTransport:
     """Connections over websockets, with the settings of the design's rule H."""
 
@@ -70,9 +95,8 @@ class WebsocketTransport:
                 # A proxy of the environment cannot reach this machine's own loopback.
                 proxy=None if urlsplit(url).hostname in _LOOPBACK else True,
             )
-        except InvalidURI:
-            raise LinkLost("the relay's address is not a ws:// or wss:// address") from None
-        except (OSError, InvalidHandshake, EOFError) as error:
+        except Exception as error:
+            # Name resolution, TLS and a server that is no relay raise many things: each is no connection, this time.
             raise LinkLost(f"no connection to the relay ({type(error).__name__})") from None
         return _WebsocketConnection(socket)
 

@@ -118,7 +118,7 @@ async def test_a_wrong_argument_is_refused_to_its_caller_alone(phone: Endpoint, 
 OPEN = {
     "subject": NO_NAME,
     "device": NO_NAME,
-    "relay": NO_TEXT[1:],
+    "relay": (*NO_TEXT[1:], "", "foo", "http://relay.example", "ws://x..y"),
     "token": (*NO_TEXT[:-1], "\ud800"),
     "tools": (None, 5, echo, [print], "echo", [echo, echo]),
     "capabilities": (None, 5, "files", ["a b"], [5]),
@@ -138,9 +138,9 @@ async def test_an_endpoint_is_not_opened_with_a_wrong_argument(tmp_path: Path, a
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("path", [None, 5, b"x.db", "x\x00y", ["x.db"]])
+@pytest.mark.parametrize("path", [None, 5, b"x.db", "x\x00y", ["x.db"], ":memory:"])
 async def test_what_is_no_path_opens_nothing(path: object) -> None:
-    with pytest.raises(ValueRefused, match="path"):
+    with pytest.raises(ValueRefused, match=r"path|memory"):
         await Endpoint.open(path, subject="acme", device="phone")  # type: ignore[arg-type]
 
 

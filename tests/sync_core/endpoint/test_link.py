@@ -110,6 +110,31 @@ async def test_a_token_source_that_fails_is_told_and_asked_again(tmp_path: Path)
     assert told == ["credentials: ConnectionError"]
 
 
+def _cancelled() -> str:
+    raise asyncio.CancelledError
+
+
+@pytest.mark.parametrize(
+    ("first", "told"),
+    [
+        (lambda: None, "the token has to be text, not None."),
+        (lambda: b"secret", "the token has to be text, not bytes."),
+        (lambda: "secret\ud800", "the token holds a lone surrogate, which is no text."),
+        (_cancelled, "CancelledError"),
+    ],
+)
+async def test_a_token_that_is_none_costs_a_pause_and_not_the_endpoint(
+    tmp_path: Path, first: Callable[[], str], told: str
+) -> None:
+    transport = MemoryTransport()
+    sources = iter([first, lambda: "fresh"])
+    async with _open(tmp_path, transport, token=lambda: next(sources)(), backoff=Backoff(0.05, 0.05)) as phone:
+        await until(phone, lambda: phone.status.link is LinkState.OFFLINE)
+        assert phone.status.reason == f"credentials: {told}"
+        _connection, login = await _login(transport)
+        assert login.token == "fresh"
+
+
 async def test_no_route_is_told_and_tried_again(tmp_path: Path) -> None:
     transport = MemoryTransport()
     transport.down = True

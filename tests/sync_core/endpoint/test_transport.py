@@ -1,10 +1,51 @@
-"""The queue in front of a connection."""
+"""Addresses, and the queue in front of a connection."""
 
 import asyncio
 
-from sync_core.endpoint.transport import Outbox
+import pytest
+
+from sync_core.endpoint.transport import LinkLost, Outbox, WebsocketTransport, check_address
+from sync_core.errors import ValueRefused
 from sync_core.limits import FRAME_BYTES_MAX
 from sync_core.wire import ListTasks, Unfollow, decode_client, encode_frame
+
+
+@pytest.mark.parametrize(
+    "relay",
+    [
+        "",
+        "foo",
+        "http://relay.example",
+        "ws://",
+        "ws:///x",
+        "ws://127.0.0.1:99999",
+        "ws://127.0.0.1:port",
+        "ws://[::1",
+        "ws://x..y",
+        "ws://ä..ö",
+        "ws://" + "x" * 64 + ".example",
+        "ws://\x00",
+        "ws://\ud800.example",
+        "ws://127.0.0.1:8700/#part",
+    ],
+)
+async def test_no_endpoint_waits_for_an_address_at_which_nobody_can_be(relay: str) -> None:
+    with pytest.raises(ValueRefused, match="relay"):
+        check_address(relay)
+
+
+@pytest.mark.parametrize(
+    "relay",
+    ["ws://127.0.0.1:8700", "wss://relay.example/path?key=1", "WS://[::1]:8700", "ws://größe.example", "ws://relay."],
+)
+def test_an_address_is_taken_as_it_is(relay: str) -> None:
+    assert check_address(relay) == relay
+
+
+@pytest.mark.parametrize("url", ["ws://x..y", "ws://127.0.0.1:99999", "ws://\x00", "ws://127.0.0.1:1"])
+async def test_whatever_connecting_raises_is_a_lost_link(url: str) -> None:
+    with pytest.raises(LinkLost, match="no connection to the relay"):
+        await WebsocketTransport().connect(url)
 
 
 def _never(reason: str, final: bool) -> None:
