@@ -2,7 +2,9 @@
 
 import json
 import re
+from decimal import Decimal
 
+import msgspec
 import pytest
 
 from sync_core.document.calls import Attempt, Call, CallState
@@ -159,3 +161,59 @@ def test_a_large_result_is_named_and_not_shown() -> None:
     brief, _ = tell(_view(calls=(call,)), 1, "work", None)
     assert "not shown" in brief.text
     assert brief.json["calls"][0]["result"] is None  # type: ignore[index, call-overload]
+
+
+NUMBERS = [
+    (5, "5", 5),
+    (2**53, "9007199254740992", 2**53),
+    (2**53 + 1, "9007199254740993", "9007199254740993"),
+    (-(2**64), "-18446744073709551616", "-18446744073709551616"),
+    (1.5, "1.5", 1.5),
+    (True, "true", True),
+    (Decimal("291.84"), "291.84", 291.84),
+    (Decimal("100"), "100", 100),
+    (Decimal("1E+3"), "1E+3", 1000.0),
+    (Decimal("1E+400"), "1E+400", "1E+400"),
+    (Decimal("1E-999999"), "1E-999999", "1E-999999"),
+    (Decimal("0.1000000000000000055"), "0.1000000000000000055", "0.1000000000000000055"),
+    (Decimal("123456789.123456789123456789"), "123456789.123456789123456789", "123456789.123456789123456789"),
+    (Decimal("12345678901234567890"), "12345678901234567890", "12345678901234567890"),
+]
+
+
+@pytest.mark.parametrize(("value", "text", "plain"), NUMBERS, ids=str)
+def test_no_number_is_rounded_and_none_stops_a_brief(value: object, text: str, plain: object) -> None:
+    view = _view(
+        (_slot("x", SlotState.PROPOSED, _candidate("w1", [value])),), calls=(_call("s", CallState.DONE, value),)
+    )
+    brief, _ = tell(view, 1, "work", None)
+    assert f">[{text}]</data>" in brief.text
+    assert f">{text}</data>" in brief.text
+    assert brief.json["slots"][0]["candidates"][0]["value"] == [plain]  # type: ignore[index, call-overload]
+    result = brief.json["calls"][0]["result"]  # type: ignore[index, call-overload]
+    assert (type(result), result) == (type(plain), plain)
+    assert json.loads(json.dumps(brief.json, allow_nan=False), parse_int=float) == brief.json
+    msgspec.json.encode(brief.json)
+
+
+@pytest.mark.parametrize(
+    "stored", ["", "no json", "NaN", "1e999", '"\\ud800"', '{"\\ud800":1}', "[" * 70 + "]" * 70, "[" * 900 + "]" * 900]
+)
+def test_what_no_honest_device_stores_is_told_as_unreadable(stored: str) -> None:
+    attempt = Attempt("a1", 1, "peer", "scan", Effect.READ, "d", None, 0, ok=True, result=stored)
+    slot = Slot("x", SlotState.MISSING, definition=SlotDefinition("X?", schema=stored or None))
+    view = _view((slot, AMOUNT), calls=(Call("scan", 1, CallState.DONE, (attempt,), attempt, tool="scan"),))
+    brief, _ = tell(view, 1, "work", None)
+    assert "249" in brief.text
+    assert brief.json["calls"][0]["result"] is None  # type: ignore[index, call-overload]
+    assert brief.json["missing"][0]["schema"] is None  # type: ignore[index, call-overload]
+    json.dumps(brief.json, allow_nan=False)
+    msgspec.json.encode(brief.json)
+    brief.text.encode()
+
+
+def test_the_deepest_value_is_told() -> None:
+    deep = json.loads("[" * 65 + "]" * 65)
+    brief, _ = tell(_view(calls=(_call("s", CallState.DONE, deep),)), 1, "work", None)
+    assert "[" * 65 in brief.text
+    assert brief.json["calls"][0]["result"] == deep  # type: ignore[index, call-overload]
