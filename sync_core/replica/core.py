@@ -14,8 +14,9 @@ __all__ = ["Core", "ReplicaSettings"]
 class ReplicaSettings(msgspec.Struct, frozen=True):
     """How a Replica waits. All times in milliseconds of the clock that the driver hands in.
 
-    `has_relay`: a relay is configured, so opening a task waits for it. `compact_entries`: merge a task's stored updates
-    into one row when so many have piled up at load. `loaded_idle_tasks_max`: documents kept for tasks without a handle.
+    `has_relay`: a relay is configured, so opening a task waits for it. `compact_entries`, `compact_bytes`: merge a
+    task's stored updates into one row when so many, or so large ones, are found at load. `loaded_idle_tasks_max`:
+    documents kept for tasks without a handle.
     """
 
     has_relay: bool = False
@@ -25,6 +26,7 @@ class ReplicaSettings(msgspec.Struct, frozen=True):
     gap_retry_ms: int = 1_000
     digest_after_ms: int = 1_000
     compact_entries: int = 1_000
+    compact_bytes: int = 1024 * 1024
     loaded_idle_tasks_max: int = 16
 
 

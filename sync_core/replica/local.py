@@ -13,13 +13,16 @@ from sync_core.document.notes import MergedNote
 from sync_core.entry import EntryKind, HistoryItem, Record, encode_record
 from sync_core.errors import BaseUnknown, Closed, TooLarge
 from sync_core.ids import StreamName, new_writer
-from sync_core.limits import BLOB_BYTES_MAX, HISTORY_INLINE_BYTES_MAX, RESULT_INLINE_BYTES_MAX
+from sync_core.limits import BASE_PIN_KEEP_MS, BLOB_BYTES_MAX, HISTORY_INLINE_BYTES_MAX, RESULT_INLINE_BYTES_MAX
 from sync_core.replica import commands as c
 from sync_core.replica.effects import Reply
 from sync_core.replica.task import TaskReplica
 from sync_core.replica.writes import PinBase, PutBlob
 
 __all__ = ["carry_out", "merge_note"]
+
+_PIN_AGAIN_MS = BASE_PIN_KEEP_MS // 7
+"""A text that is read again and again is pinned anew long before the store lets the pin go."""
 
 
 def _document(task: TaskReplica) -> TaskDocument:
@@ -83,11 +86,11 @@ def _clear_slot(task: TaskReplica, command: c.ClearSlot) -> None:
 
 def _read_note(task: TaskReplica, command: c.ReadNote) -> None:
     note = _document(task).note(command.name)
-    key = (command.name, note.content_sha256)
-    if key not in task.pinned:
-        task.pinned.add(key)
+    relay_time_ms = task.core.session.relay_time_ms
+    pinned_sha256, pinned_at_ms = task.pinned.get(command.name, ("", 0))
+    if pinned_sha256 != note.content_sha256 or relay_time_ms - pinned_at_ms >= _PIN_AGAIN_MS:
+        task.pinned[command.name] = (note.content_sha256, relay_time_ms)
         state = _document(task).base_state()
-        relay_time_ms = task.core.session.relay_time_ms
         task.core.write(PinBase(task.key, command.name, note.content_sha256, state, relay_time_ms))
     _answer(task, command.ref, note)
 

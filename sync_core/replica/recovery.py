@@ -9,14 +9,14 @@ import hashlib
 from msgspec import structs
 
 from sync_core.document.rewrite import rewrite_updates
-from sync_core.entry import CHAIN_START, Entry, EntryKind, WriterRow, chain_next, encode_record, entry_hash
+from sync_core.entry import CHAIN_START, Entry, EntryKind, WriterRow, chain_next, entry_hash
 from sync_core.errors import SegueError, StoreDamaged
 from sync_core.guard import check_entry, scan_document
 from sync_core.ids import StreamName, new_writer, split_stream
 from sync_core.replica.changes import LogChanged
 from sync_core.replica.core import Core
 from sync_core.replica.outbox import key_of
-from sync_core.replica.snapshots import make_snapshot, numbered_document, recovery_snapshot
+from sync_core.replica.snapshots import encode_snapshot, make_snapshot, numbered_document, recovery_snapshot
 from sync_core.replica.stream import StreamReplica, is_covered
 from sync_core.replica.task import Rewrite, TaskReplica
 from sync_core.replica.writes import (
@@ -217,7 +217,12 @@ def bring_back_when_due(task: TaskReplica, image: TaskImage) -> bool:
     for stream in image.streams:
         if not stream.document or _is_in_log(stream):
             continue
-        data = encode_record(recovery_snapshot(stream))
+        try:
+            data = encode_snapshot(recovery_snapshot(stream))
+        except SegueError:
+            # More than the relay takes: it stays here alone.
+            task.cannot_bring_back = True
+            continue
         sha256 = hashlib.sha256(data).hexdigest()
         task.core.write(PutBlob(task.key, sha256, data, upload=True))
         name = split_stream(stream.stream)[1]
@@ -234,15 +239,13 @@ def _is_in_log(stream: StreamImage) -> bool:
 
 
 def compaction_due(core: Core, image: TaskImage) -> bool:
-    """Whether so many stored updates have piled up that they should become one row."""
-    if any(
-        entry.kind is EntryKind.SNAPSHOT and entry.relay_seq is not None for s in image.streams for entry in s.entries
-    ):
-        return True
-    return any(
-        sum(entry.kind is EntryKind.UPDATE and entry.relay_seq is not None for entry in stream.entries)
-        >= core.settings.compact_entries
-        for stream in image.streams
+    """Whether stored updates have piled up, by number or size, or a recovered snapshot waits to be merged."""
+    numbered = [entry for stream in image.streams for entry in stream.entries if entry.relay_seq is not None]
+    sizes = [len(entry.payload) for entry in numbered if entry.kind is EntryKind.UPDATE]
+    return (
+        len(sizes) >= core.settings.compact_entries
+        or sum(sizes) >= core.settings.compact_bytes
+        or any(entry.kind is EntryKind.SNAPSHOT for entry in numbered)
     )
 
 
@@ -279,9 +282,9 @@ def offer_snapshot(task: TaskReplica, image: TaskImage, name: StreamName) -> Non
         return
     try:
         snapshot = make_snapshot(task, stream)
+        data = encode_snapshot(snapshot)
     except SegueError:
         return
-    data = encode_record(snapshot)
     sha256 = hashlib.sha256(data).hexdigest()
     task.core.write(PutBlob(task.key, sha256, data, upload=True))
     task.transfers.uploads.add(sha256)

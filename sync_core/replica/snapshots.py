@@ -12,14 +12,16 @@ from sync_core.entry import (
     Snapshot,
     WriterRow,
     decode_snapshot,
+    encode_record,
 )
-from sync_core.errors import EntryRefused, StoreDamaged
-from sync_core.guard import check_snapshot
+from sync_core.errors import EntryRefused, StoreDamaged, TooLarge
+from sync_core.guard import check_snapshot, scan_document
 from sync_core.ids import StreamName, new_writer, split_stream
+from sync_core.limits import SNAPSHOT_BYTES_MAX, SNAPSHOT_IDS_MAX
 from sync_core.replica.task import TaskReplica
 from sync_core.replica.writes import StreamImage
 
-__all__ = ["checked_snapshot", "fill", "make_snapshot", "numbered_document", "recovery_snapshot"]
+__all__ = ["checked_snapshot", "encode_snapshot", "fill", "make_snapshot", "numbered_document", "recovery_snapshot"]
 
 
 def checked_snapshot(
@@ -86,6 +88,16 @@ def make_snapshot(task: TaskReplica, image: StreamImage) -> Snapshot:
         writers=tuple(sorted(image.writers, key=lambda row: row.writer)),
         digest=scratch.digest(name, writers),
     )
+
+
+def encode_snapshot(snapshot: Snapshot) -> bytes:
+    """Return a snapshot's bytes; raises `EntryRefused` or `TooLarge` for one that nobody would take (rule F)."""
+    if snapshot.document:
+        scan_document(snapshot.document)
+    data = encode_record(snapshot)
+    if len(data) > SNAPSHOT_BYTES_MAX or len(snapshot.writers) > SNAPSHOT_IDS_MAX:
+        raise TooLarge(f"A snapshot holds at most {SNAPSHOT_BYTES_MAX} bytes and {SNAPSHOT_IDS_MAX} writers.")
+    return data
 
 
 def recovery_snapshot(image: StreamImage) -> Snapshot:

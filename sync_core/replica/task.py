@@ -88,7 +88,7 @@ class TaskReplica:
         self.snapshots_asked: set[str] = set()
         self.image: TaskImage | None = None
         self.running: set[str] = set()
-        self.pinned: set[tuple[str, str]] = set()
+        self.pinned: dict[str, tuple[str, int]] = {}
         self.offers: dict[str, Snapshot] = {}
         self.rewritten: set[Key] = set()
         self.known: bool | None = None
