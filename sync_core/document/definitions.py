@@ -116,10 +116,14 @@ def check_value(name: str, definition: SlotDefinition, secret: bool, text: str) 
 
 def schema_error(definition: SlotDefinition, secret: bool, text: str) -> str | None:
     """Return how a value (canonical JSON) fails the definition's schema, or None; never quotes the value."""
-    if definition.schema is None:
-        return None
+    return None if definition.schema is None else _schema_error(definition.schema, secret, text)
+
+
+@lru_cache(maxsize=256)
+def _schema_error(schema: str, secret: bool, text: str) -> str | None:
+    """The check itself. A value is checked when it is written and again when its slot is shown: cached in between."""
     try:
-        validator, keywords = _validator(definition.schema)
+        validator, keywords = _validator(schema)
     except (ValueRefused, TooLarge):
         return "cannot be checked: the slot's schema is not acceptable"
     try:

@@ -35,7 +35,10 @@ class LinkState(StrEnum):
 
 
 class Status(msgspec.Struct, frozen=True):
-    """`endpoint.status`. `reason` says why it is refused or offline; counts are entries over all followed tasks."""
+    """`endpoint.status`. `reason` says why it is refused or offline; counts are entries over all followed tasks.
+
+    `growing` are open tasks near the bound of their writes: complete them, or go on in a new task.
+    """
 
     link: LinkState
     reason: str = ""
@@ -43,6 +46,7 @@ class Status(msgspec.Struct, frozen=True):
     set_aside: int = 0
     quarantined: int = 0
     diverged: tuple[str, ...] = ()
+    growing: tuple[str, ...] = ()
 
 
 class SlotChanged(msgspec.Struct, frozen=True, tag="slot"):

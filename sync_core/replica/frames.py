@@ -42,6 +42,7 @@ from sync_core.wire import (
 
 __all__ = [
     "check_offer",
+    "check_offers",
     "on_download",
     "on_entries",
     "on_heads",
@@ -107,15 +108,23 @@ def _on_head(task: TaskReplica, stream: StreamReplica, told: StreamHead) -> bool
 def _check_offer(task: TaskReplica, stream: StreamReplica) -> None:
     """Somebody offered a snapshot: another device checks it against its own log, its maker by a fresh download."""
     offer = stream.offer
-    if offer is None:
+    if offer is None or stream.offer_checked == offer.sha256:
         return
     if offer.device == task.core.device:
         if offer.sha256 not in task.offers:
+            stream.offer_checked = offer.sha256
             task.transfers.fetch(offer.sha256).snapshot = True
-    elif stream.offer_checked != offer.sha256:
+    else:
         stream.offer_checked = offer.sha256
         task.offer_to_check = stream.name
         task.reload()
+
+
+def check_offers(task: TaskReplica) -> None:
+    """Look again at offers that came while this device was behind them."""
+    for stream in task.streams.values():
+        if stream.offer is not None and stream.cursor >= stream.offer.covers_seq and not task.loading:
+            _check_offer(task, stream)
 
 
 def on_entries(task: TaskReplica, frame: Entries) -> None:

@@ -5,10 +5,12 @@ contract (see `effects`). One Replica is one opening of an endpoint: its writer 
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from sync_core.document.view import TaskView
 from sync_core.errors import SegueError, StoreDamaged, Unforeseen
 from sync_core.ids import Entropy
+from sync_core.limits import TASK_WRITES_WARNING
 from sync_core.replica import commands as c
 from sync_core.replica import digests, frames, recovery
 from sync_core.replica import effects as e
@@ -24,6 +26,18 @@ from sync_core.replica.task import TaskReplica
 from sync_core.replica.writes import DropTask, FollowedTask, TaskImage
 
 __all__ = ["Replica"]
+
+
+class _Trouble(NamedTuple):
+    """What a task adds to the status."""
+
+    set_aside: int
+    quarantined: int
+    diverged: bool
+    growing: bool
+
+
+_NO_TROUBLE = _Trouble(0, 0, diverged=False, growing=False)
 
 
 class Replica:
@@ -44,7 +58,8 @@ class Replica:
         self._table = TaskTable(self._core, followed)
         self._desk = Desk(self._core, self._table)
         self._link = Link(self._core, self._table, self._desk)
-        self._troubles: dict[str, tuple[int, int, bool]] = {}
+        self._troubles: dict[str, _Trouble] = {}
+        self._troubles_changed = False
         self._waiting = sum(task.waiting for task in self._table.tasks.values())
         self._status = Status(self._core.session.state, self._core.session.reason, self._waiting)
 
@@ -221,6 +236,7 @@ class Replica:
                 task.tick()
                 if task.arrived:
                     advance(task)
+                frames.check_offers(task)
                 if task.handles and self._core.session.logged_in and task.known is not None:
                     digests.send_due(task)
                 self._table.touch(task)
@@ -230,9 +246,7 @@ class Replica:
         for task in list(touched.values()):
             settle_openings(task)
             self._waiting += task.recount()
-            trouble = (task.set_aside, task.quarantined, bool(task.diverged_from))
-            if any(trouble) or task.key in self._troubles:
-                self._troubles[task.key] = trouble
+            self._note_trouble(task)
             if not (task.followed or task.needed):
                 self._waiting -= task.waiting
                 self._table.forget(task)
@@ -242,20 +256,32 @@ class Replica:
         self._table.touched = {}
         self._tell_status()
 
+    def _note_trouble(self, task: TaskReplica) -> None:
+        growing = task.view is not None and task.view.writes >= TASK_WRITES_WARNING
+        trouble = _Trouble(task.set_aside, task.quarantined, bool(task.diverged_from), growing)
+        if self._troubles.get(task.key, _NO_TROUBLE) != trouble:
+            self._troubles[task.key] = trouble
+            self._troubles_changed = True
+
     def _tell_status(self) -> None:
         session = self._core.session
         self._table.following.judge()
-        status = Status(
+        told = self._status
+        same = told.link is session.state and told.reason == session.reason and told.unsent == self._waiting
+        if same and not self._troubles_changed:
+            return
+        self._troubles_changed = False
+        troubles = self._troubles
+        self._status = Status(
             session.state,
             session.reason,
             self._waiting,
-            sum(trouble[0] for trouble in self._troubles.values()),
-            sum(trouble[1] for trouble in self._troubles.values()),
-            tuple(sorted(key for key, trouble in self._troubles.items() if trouble[2])),
+            sum(trouble.set_aside for trouble in troubles.values()),
+            sum(trouble.quarantined for trouble in troubles.values()),
+            tuple(sorted(key for key, trouble in troubles.items() if trouble.diverged)),
+            tuple(sorted(key for key, trouble in troubles.items() if trouble.growing)),
         )
-        if status != self._status:
-            self._status = status
-            self._core.emit(e.StatusIs(status))
+        self._core.emit(e.StatusIs(self._status))
 
 
 _COMMANDS: dict[type, Callable[..., None]] = {

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import msgspec
 import pytest
 
+from server_relay.effects import LoadTask, TaskLoaded
 from sync_core.document.calls import CallBegun, CallRecorded, CallState
 from sync_core.document.slots import SlotState
 from sync_core.entry import Effect, Entry, EntryKind
@@ -336,3 +337,25 @@ def test_a_command_that_fails_inside_fails_alone_and_leaves_nothing(pair: Pair) 
     pair.fleet.pass_time(4_000)
     pair.fleet.assert_converged()
     assert pair.desktop.view.notes["n"].text == "one\ntwo\n"
+
+
+def test_a_task_near_the_bound_of_its_writes_is_shown_as_growing(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sync_core.replica.replica.TASK_WRITES_WARNING", 3)
+    for number in range(3):
+        assert pair.phone.replica.status.growing == ()
+        pair.phone.confirm(f"slot{number}", number)
+    assert pair.phone.replica.status.growing == (TASK,)
+
+
+def test_an_offer_that_came_while_a_device_was_behind_is_checked_once_it_has_caught_up(pair: Pair) -> None:
+    pair.fleet.relay.settings = msgspec.structs.replace(pair.fleet.relay.settings, snapshot_tail_entries=5)
+    pair.fleet.restart_relay()
+    for device in (pair.phone, pair.desktop):
+        device.connect()
+    pair.fleet.settle()
+    for number in range(8):
+        pair.phone.confirm(f"slot{number}", number)
+    pair.fleet.pass_time(10_000)
+    stored = pair.fleet.relay.model.read(LoadTask("acme", TASK))
+    assert isinstance(stored, TaskLoaded)
+    assert any(stream.usable is not None for stream in stored.image.streams)
