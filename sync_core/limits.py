@@ -29,6 +29,7 @@ __all__ = [
     "SCAN_STRUCTS_MAX",
     "SCHEMA_BYTES_MAX",
     "SLOT_VALUE_BYTES_MAX",
+    "SLOT_VALUE_DEPTH_MAX",
     "SLOT_WRITE_BYTES_MAX",
     "SNAPSHOT_BYTES_MAX",
     "SNAPSHOT_IDS_MAX",
@@ -59,6 +60,8 @@ NAME_CHARS_MAX = 64
 TASK_CHARS_MAX = 200
 STEP_CHARS_MAX = 200
 SLOT_VALUE_BYTES_MAX = 4 * 1024
+SLOT_VALUE_DEPTH_MAX = 32
+"""Levels of lists and objects in a slot's value: half of what JSON may have, so that whoever wraps it always can."""
 SLOT_WRITE_BYTES_MAX = 8 * 1024
 """Largest JSON text under one key of `slots`: the value and what is kept beside it, bytes."""
 SCHEMA_BYTES_MAX = 8 * 1024

@@ -13,6 +13,7 @@ from decimal import Decimal
 from json.encoder import encode_basestring_ascii
 
 from sync_core.errors import ValueRefused
+from sync_core.limits import SLOT_VALUE_DEPTH_MAX
 
 __all__ = ["JsonValue", "canonical", "digest_text", "parse"]
 
@@ -20,24 +21,27 @@ JsonValue = None | bool | int | float | Decimal | str | list["JsonValue"] | dict
 """What a slot may hold. Tuples are taken as lists."""
 
 _DEPTH_MAX = 64
+_DEPTH_HINT = (
+    f"A slot holds {SLOT_VALUE_DEPTH_MAX} levels, anything else {_DEPTH_MAX}; keep it flat, or give it as text."
+)
 _INT_DIGITS_MAX = 4_000
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-def canonical(value: object, field: str = "value") -> str:
+def canonical(value: object, field: str = "value", depth_max: int = _DEPTH_MAX) -> str:
     """Return the canonical JSON text of a value: keys sorted, no blanks, ASCII, numbers exact.
 
     Raises `ValueRefused`, naming the field's path, for what JSON cannot hold: NaN, infinity, lone surrogates,
-    keys that are no text, bytes, sets, and nesting deeper than 64.
+    keys that are no text, bytes, sets, and nesting deeper than `depth_max`, which is at most 64.
     """
     out: list[str] = []
-    _write(value, field, out, 0)
+    _write(value, field, out, depth_max)
     return "".join(out)
 
 
-def _write(value: object, field: str, out: list[str], depth: int) -> None:
-    if depth > _DEPTH_MAX:
-        raise ValueRefused(f"{field} is nested deeper than {_DEPTH_MAX}.", hint="Keep it flat or store it as a blob.")
+def _write(value: object, field: str, out: list[str], depth_left: int) -> None:
+    if depth_left < 0:
+        raise ValueRefused(f"{field} is nested too deep.", hint=_DEPTH_HINT)
     if value is None or value is True or value is False:
         out.append("null" if value is None else "true" if value else "false")
     elif isinstance(value, str):
@@ -59,15 +63,15 @@ def _write(value: object, field: str, out: list[str], depth: int) -> None:
         for index, item in enumerate(value):
             if index:
                 out.append(",")
-            _write(item, f"{field}[{index}]", out, depth + 1)
+            _write(item, f"{field}[{index}]", out, depth_left - 1)
         out.append("]")
     elif isinstance(value, dict):
-        _write_object(value, field, out, depth)
+        _write_object(value, field, out, depth_left)
     else:
         raise ValueRefused(f"{field} is a {type(value).__name__}, which JSON cannot hold.", hint="Convert it first.")
 
 
-def _write_object(value: dict[object, object], field: str, out: list[str], depth: int) -> None:
+def _write_object(value: dict[object, object], field: str, out: list[str], depth_left: int) -> None:
     keys: list[str] = []
     for key in value:
         if not isinstance(key, str):
@@ -79,7 +83,7 @@ def _write_object(value: dict[object, object], field: str, out: list[str], depth
             out.append(",")
         _write_text(key, f"a key of {field}", out)
         out.append(":")
-        _write(value[key], f"{field}.{key}", out, depth + 1)
+        _write(value[key], f"{field}.{key}", out, depth_left - 1)
     out.append("}")
 
 

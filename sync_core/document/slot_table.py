@@ -28,7 +28,7 @@ from sync_core.document.slots import (
 )
 from sync_core.errors import ValueRefused
 from sync_core.ids import check_name
-from sync_core.limits import RECORD_NUMBER_MAX
+from sync_core.limits import RECORD_NUMBER_MAX, SLOT_VALUE_DEPTH_MAX
 from sync_core.values import canonical, parse
 
 __all__ = ["SlotTable"]
@@ -160,7 +160,7 @@ class SlotTable:
     def _canonical(self, name: str, text: str) -> str:
         """Return the value's canonical text. A refusal names the part of the value, but not of a secret one."""
         try:
-            return canonical(parse(text), name)
+            return canonical(parse(text), name, SLOT_VALUE_DEPTH_MAX)
         except ValueRefused:
             if name not in self._secret:
                 raise

@@ -12,7 +12,7 @@ import msgspec
 from sync_core.checked import check_text
 from sync_core.errors import TooLarge, ValueRefused
 from sync_core.ids import check_name
-from sync_core.limits import RECORD_NUMBER_MAX, SLOT_VALUE_BYTES_MAX, SLOT_WRITE_BYTES_MAX
+from sync_core.limits import RECORD_NUMBER_MAX, SLOT_VALUE_BYTES_MAX, SLOT_VALUE_DEPTH_MAX, SLOT_WRITE_BYTES_MAX
 from sync_core.values import JsonValue, canonical, parse
 
 __all__ = [
@@ -156,7 +156,7 @@ def decode_write(write_id: str, stored: str) -> Candidate:
     """Return the candidate of a stored write; an unreadable one for anything that no honest writer stores."""
     try:
         found = _decoder.decode(stored)
-        text = canonical(parse(bytes(found.v).decode()))
+        text = canonical(parse(bytes(found.v).decode()), depth_max=SLOT_VALUE_DEPTH_MAX)
         status = _STATUS_OF[found.st]
         check_name(found.a, "author")
         if not 0 < found.n <= RECORD_NUMBER_MAX or not 0 <= found.t <= _AT_MS_MAX or len(text) > SLOT_VALUE_BYTES_MAX:

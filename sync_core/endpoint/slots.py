@@ -9,6 +9,7 @@ from sync_core.endpoint.handle import Handle
 from sync_core.endpoint.recorded import RecordedCall
 from sync_core.errors import ValueRefused
 from sync_core.ids import check_name
+from sync_core.limits import SLOT_VALUE_DEPTH_MAX
 from sync_core.replica.commands import ClearSlot, DeclareSlot, WriteSlot
 from sync_core.values import canonical
 
@@ -134,13 +135,23 @@ class Slots:
         name = check_name(name, "slot name")
         used = self._token(name, read)
         origin = _origin(source)
-        text = canonical(value, name)
+        text = self._text(name, value)
         slot = await handle.runner.ask(WriteSlot(handle.ref(), handle.key, name, text, status, used, origin), Slot)
         # What was read and still lives stays read, and the own write is known: it has the highest Lamport number.
         newest = max((*slot.candidates, *slot.proposals), key=lambda candidate: candidate.n)
         own = {newest.write_id} if (newest.text, newest.status) == (text, status) else _NOTHING_READ
         self._tokens[name] = (self._tokens.get(name, _NOTHING_READ) - used) | (used & slot.token) | own
         return slot
+
+    def _text(self, name: str, value: object) -> str:
+        """The value as canonical JSON. A refusal names the part of the value, but not of a secret one."""
+        try:
+            return canonical(value, name, SLOT_VALUE_DEPTH_MAX)
+        except ValueRefused as error:
+            slot = self._handle.view.slots.get(name)
+            if slot is None or not slot.secret:
+                raise
+            raise ValueRefused(f"The value of {name} is not what a slot can hold.", hint=error.hint) from None
 
     def _token(self, name: str, read: ReadToken | None) -> frozenset[str]:
         if read is None:

@@ -148,8 +148,11 @@ def test_nesting_is_bounded_on_both_ways() -> None:
     for _ in range(64):
         deep = [deep]
     assert canonical(deep).count("[") == 64
-    with pytest.raises(ValueRefused):
+    with pytest.raises(ValueRefused, match="nested too deep"):
         canonical([deep])
+    assert canonical([[1]], "value", 2) == "[[1]]"
+    with pytest.raises(ValueRefused, match=r"^x\[0\]\.a\[0\] is nested too deep"):
+        canonical([{"a": [1]}], "x", 2)
     with pytest.raises(ValueRefused):
         parse("[" * 100_000 + "]" * 100_000)
 

@@ -151,6 +151,15 @@ async def test_a_value_that_does_not_fit_its_schema_is_refused_without_being_tol
     assert task.slots["pin"].state is SlotState.MISSING
 
 
+async def test_a_refusal_names_the_part_of_a_value_but_not_of_a_secret_one(task: Task) -> None:
+    await task.slots.declare("pin", ask="Pin?", secret=True)
+    with pytest.raises(ValueRefused, match=r"^open\.hunter2 is a bytes"):
+        await task.slots.confirm("open", {"hunter2": b""})
+    with pytest.raises(ValueRefused) as caught:
+        await task.slots.confirm("pin", {"hunter2": b""})
+    assert "hunter2" not in str(caught.value)
+
+
 async def test_a_handle_opened_to_read_refuses_every_write_before_anything_is_sent(phone: Endpoint, task: Task) -> None:
     reader = await phone.task(KEY, access="read")
     before = (await phone.stats()).store.entries

@@ -227,6 +227,21 @@ async def test_a_model_that_writes_a_note_from_a_stale_text_is_told_the_current_
     assert (await _ask(task, "note_read", name="worklog"))["text"] == "one\n2\n"  # type: ignore[index]
 
 
+async def test_the_deepest_value_of_a_slot_reaches_a_model_and_a_deeper_one_is_refused(task: Task) -> None:
+    deep: object = "here"
+    for _ in range(32):
+        deep = [deep]
+    await task.slots.confirm("x", deep)
+    (listed,) = await _ask(task, "slot_list")  # type: ignore[misc]
+    assert listed["values"][0]["value"] == deep
+    for value in ([deep], {"a": deep}):
+        with pytest.raises(ValueRefused, match="nested too deep"):
+            await task.slots.confirm("x", value)
+    answer = await _ask(task, "slot_propose", name="x", value=[deep])
+    assert "nested too deep" in answer["error"]  # type: ignore[index, call-overload]
+    assert task.slots["x"].value == deep
+
+
 async def test_a_model_never_sees_a_secret(task: Task) -> None:
     await task.slots.declare("pin", ask="Pin?", secret=True)
     await task.slots.confirm("pin", "hunter2")
