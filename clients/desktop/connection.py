@@ -59,6 +59,8 @@ class Sending(msgspec.Struct, frozen=True):
             "reason": self.status.reason,
             "unsent": self.status.unsent,
             "set_aside": self.status.set_aside,
+            "diverged": list(self.status.diverged),
+            "growing": list(self.status.growing),
         }
 
     def sentences(self) -> tuple[str, ...]:
@@ -70,6 +72,8 @@ class Sending(msgspec.Struct, frozen=True):
             said.append(f"Not in step with the relay: {self.status.link.value}{why}.{waiting}")
         if self.status.set_aside:
             said.append(f"Entries of this device that were refused and are set aside: {self.status.set_aside}.")
+        said += [f"{key} holds other content than on another device; keep both files." for key in self.status.diverged]
+        said += [f"{key} nears the bound of its writes; go on in a new task soon." for key in self.status.growing]
         return tuple(said)
 
 
