@@ -159,10 +159,9 @@ class Desk:
 
     def on_cancel(self, command: c.Cancel) -> None:
         """Forget a command whose caller gave up."""
-        for task in self._table.tasks.values():
+        for task in list(self._table.active.values()):
             task.openings = [opening for opening in task.openings if opening.ref != command.ref]
-            if not task.handles and task.document is not None:
-                self._table.touch(task)
+            self._table.touch(task)
             for refs in (*task.fetches.values(), *(d.refs for d in task.transfers.downloads.values())):
                 if command.ref in refs:
                     refs.remove(command.ref)
@@ -205,10 +204,11 @@ class Desk:
         for barrier in list(self._barriers):
             for task in touched:
                 barrier.check(task)
-            barrier.forget_all_but(self._table.tasks)
+            barrier.forget(self._table.gone)
             if not barrier.open:
                 self._barriers.remove(barrier)
                 self._reply(barrier.ref, None)
+        self._table.gone.clear()
 
     def _open_task(self, command: c.TaskCommand) -> TaskReplica | None:
         task = self._table.get(command.task)

@@ -5,6 +5,7 @@ was recovered from an earlier log only once the device has merged all that the n
 """
 
 from collections.abc import Iterable
+from itertools import islice
 
 from sync_core.limits import HELLO_OWN_WRITERS_MAX
 from sync_core.replica.core import Core
@@ -19,7 +20,11 @@ _HELLOS_PENDING_MAX = 256
 
 
 class Following:
-    """The followed tasks' dealings with the relay in one session."""
+    """The followed tasks' dealings with the relay in one session.
+
+    A task is wanted until its Hello is said, pending until its heads are told, and catching up until they are reached.
+    No event costs more than the tasks that it touched: thousands may be followed.
+    """
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -32,7 +37,6 @@ class Following:
         """Ask the relay for the task's heads, and what lies above the cursors."""
         if self._core.session.logged_in:
             self._wanted[task.key] = task
-            self._catching_up[task.key] = task
 
     def on_heads(self, task: TaskReplica) -> None:
         """The relay answered."""
@@ -56,6 +60,7 @@ class Following:
     def tick(self) -> None:
         """Ask again where no heads came, or not what lies below them."""
         patience_ms = self._core.settings.hello_retry_ms
+        self._drop_caught_up(list(self._catching_up.values()))
         for task in list(self._catching_up.values()):
             waits_for_heads = task.key in self._pending
             moved_at_ms = task.hello_at_ms if waits_for_heads else max(task.hello_at_ms, task.progress_at_ms)
@@ -76,19 +81,20 @@ class Following:
         while ready:
             ready = [task for task in ready if self._push_one(task)]
 
-    def judge(self) -> None:
+    def judge(self, touched: Iterable[TaskReplica]) -> None:
         """Move the session between syncing and live."""
         session = self._core.session
         if not session.logged_in:
             return
-        for key, task in list(self._catching_up.items()):
+        self._drop_caught_up(touched)
+        caught_up = not self._wanted and not self._catching_up
+        if session.is_live != caught_up:
+            session.on(SessionEvent.CAUGHT_UP if caught_up else SessionEvent.BEHIND)
+
+    def _drop_caught_up(self, tasks: Iterable[TaskReplica]) -> None:
+        for task in tasks:
             if self.is_fresh(task) and task.known is not None and not task.behind and not task.loading:
-                del self._catching_up[key]
-            else:
-                break
-        live = SessionEvent.BEHIND if self._catching_up else SessionEvent.CAUGHT_UP
-        if session.is_live == bool(self._catching_up):
-            session.on(live)
+                self._catching_up.pop(task.key, None)
 
     def rest(self, touched: dict[str, TaskReplica]) -> None:
         """Give documents back that nobody needs: all but a few at once, those few at the next tick."""
@@ -108,17 +114,16 @@ class Following:
             self._idle.pop(task.key, None)
 
     def _say_hellos(self) -> None:
-        for key, task in list(self._wanted.items()):
-            if len(self._pending) >= _HELLOS_PENDING_MAX:
-                return
+        room = max(0, _HELLOS_PENDING_MAX - len(self._pending))
+        for task in list(islice(self._wanted.values(), room)):
             if task.loading:
                 continue
             if task.document is None and task.waiting:
                 # What waits in the file names own writers: it is read first.
                 task.reload()
                 continue
-            del self._wanted[key]
-            self._pending[key] = task
+            del self._wanted[task.key]
+            self._pending[task.key] = self._catching_up[task.key] = task
             task.hello_at_ms = self._core.now_ms
             task.hello_number += 1
             for stream in task.streams.values():

@@ -47,26 +47,26 @@ class Link:
 
     def on_link_down(self, event: e.LinkDown) -> None:
         """The connection ended."""
-        self._core.session.on(SessionEvent.LINK_DOWN, event.reason)
-        self._lose_link()
+        self._lose_link(SessionEvent.LINK_DOWN, event.reason)
 
     def on_link_failed(self, event: e.LinkFailed) -> None:
         """No connection came about."""
-        self._core.session.on(SessionEvent.LINK_FAILED, event.reason)
-        self._lose_link()
+        self._lose_link(SessionEvent.LINK_FAILED, event.reason)
 
-    def _lose_link(self) -> None:
-        self._table.following.stop()
+    def _lose_link(self, event: SessionEvent, reason: str) -> None:
+        table = self._table
+        # Without a session there is nothing to forget but what is in memory, however many tasks are followed.
+        tasks = table.tasks if self._core.session.logged_in else table.active
+        self._core.session.on(event, reason)
+        table.following.stop()
         self._desk.on_link_lost()
-        for task in self._table.tasks.values():
-            task.known = None
-            task.pushed = False
-            task.drop_arrived()
+        for task in tasks.values():
+            task.leave_session()
+        for task in list(table.active.values()):
             task.outbox.pause()
             for download in task.transfers.stop():
                 frames.on_lost(task, download)
-            if task.openings:
-                self._table.touch(task)
+            table.touch(task)
 
     def on_frame(self, event: e.FrameReceived) -> None:
         """Take a frame; one that is malformed inside, or out of turn, costs the link."""
@@ -105,8 +105,7 @@ class Link:
 
     def _on_refused(self, frame: Refused) -> None:
         event = SessionEvent.REFUSED_FOR_GOOD if frame.final else SessionEvent.REFUSED
-        self._core.session.on(event, f"{frame.code}: {frame.sentence}")
-        self._lose_link()
+        self._lose_link(event, f"{frame.code}: {frame.sentence}")
         self._core.emit(e.HangUp(frame.code, final=frame.final))
 
     def _on_task_frame(self, event: e.FrameReceived) -> None:

@@ -1,6 +1,6 @@
 """When a waiting command may be answered: opening a task, and waiting until everything is synced."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 
 from sync_core.entry import EntryKind, VersionDecision, encode_record
 from sync_core.errors import NotSyncedYet, ReadOnly, Refused, SegueError, TaskNotFound, VersionMismatch
@@ -113,9 +113,10 @@ class Barrier:
         """Heads must be told again."""
         self._fresh_after = set(self.open)
 
-    def forget_all_but(self, tasks: Mapping[str, TaskReplica]) -> None:
+    def forget(self, keys: Iterable[str]) -> None:
         """Wait no longer for what was evicted meanwhile."""
-        self.open = {key: task for key, task in self.open.items() if key in tasks}
+        for key in keys:
+            self.open.pop(key, None)
 
     def check(self, task: TaskReplica) -> bool:
         """Whether this task, if it is still open here, is done; it is then taken out."""

@@ -222,7 +222,7 @@ class Replica:
             if isinstance(effect, e.Written) and isinstance(effect.write, DropTask):
                 # It was not forgotten after all.
                 self._table.get_or_add(effect.write.task).loading = True
-        for task in list(self._table.tasks.values()):
+        for task in list(self._table.active.values()):
             if task.document is not None or task.loading:
                 self._start_over(task)
 
@@ -231,15 +231,14 @@ class Replica:
     def _on_tick(self, _event: e.Tick) -> None:
         self._link.tick()
         self._table.following.tick()
-        for task in self._table.tasks.values():
-            if task.document is not None or task.openings:
-                task.tick()
-                if task.arrived:
-                    advance(task)
-                frames.check_offers(task)
-                if task.handles and self._core.session.logged_in and task.known is not None:
-                    digests.send_due(task)
-                self._table.touch(task)
+        for task in self._table.prune():
+            task.tick()
+            if task.arrived:
+                advance(task)
+            frames.check_offers(task)
+            if task.handles and self._core.session.logged_in and task.known is not None:
+                digests.send_due(task)
+            self._table.touch(task)
 
     def _finish(self) -> None:
         touched = self._table.touched
@@ -248,11 +247,14 @@ class Replica:
             self._waiting += task.recount()
             self._note_trouble(task)
             if not (task.followed or task.needed):
-                self._waiting -= task.waiting
                 self._table.forget(task)
+        for key, task in self._table.gone.items():
+            self._waiting -= task.waiting
+            self._troubles_changed |= self._troubles.pop(key, None) is not None
         self._table.following.pump(touched)
         self._desk.settle(touched.values())
         self._table.following.rest(touched)
+        self._table.following.judge(touched.values())
         self._table.touched = {}
         self._tell_status()
 
@@ -265,7 +267,6 @@ class Replica:
 
     def _tell_status(self) -> None:
         session = self._core.session
-        self._table.following.judge()
         told = self._status
         same = told.link is session.state and told.reason == session.reason and told.unsent == self._waiting
         if same and not self._troubles_changed:

@@ -11,12 +11,18 @@ __all__ = ["TaskTable"]
 
 
 class TaskTable:
-    """All tasks by key. `touched` are those that the event in hand changed; `following` deals with the relay."""
+    """All tasks by key; `following` deals with the relay.
+
+    `touched` are those that the event in hand changed, `gone` those that it had forgotten. `active` are all that were
+    touched since the last tick, and those that are at work: thousands may be followed that are not.
+    """
 
     def __init__(self, core: Core, followed: tuple[FollowedTask, ...]) -> None:
         self._core = core
         self.tasks: dict[str, TaskReplica] = {}
         self.touched: dict[str, TaskReplica] = {}
+        self.active: dict[str, TaskReplica] = {}
+        self.gone: dict[str, TaskReplica] = {}
         self.following = Following(core)
         self._parked: dict[str, list[object]] = {}
         self._retired: set[str] = set()
@@ -39,7 +45,12 @@ class TaskTable:
 
     def touch(self, task: TaskReplica) -> None:
         """The event in hand changed this task: look at it again when the event is done."""
-        self.touched[task.key] = task
+        self.touched[task.key] = self.active[task.key] = task
+
+    def prune(self) -> list[TaskReplica]:
+        """Return the tasks at work; the others are active no longer."""
+        self.active = {key: task for key, task in self.active.items() if task.at_work}
+        return list(self.active.values())
 
     def ready(self, task: TaskReplica, event: object) -> bool:
         """Whether the document is here; if not, it is read and the event waits for it."""
@@ -60,6 +71,8 @@ class TaskTable:
             self._core.send(Unfollow(task.key))
         self.tasks.pop(task.key, None)
         self.touched.pop(task.key, None)
+        self.active.pop(task.key, None)
+        self.gone[task.key] = task
         self.following.forget(task)
         if evicted:
             self._retired.add(task.key)

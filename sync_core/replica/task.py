@@ -127,6 +127,11 @@ class TaskReplica:
         return len(self.outbox) > 0 or any(stream.cursor or stream.compacted for stream in self.streams.values())
 
     @property
+    def at_work(self) -> bool:
+        """Whether more of the task than its place is in memory, or asked for."""
+        return self.document is not None or self.needed
+
+    @property
     def needed(self) -> bool:
         """Whether the document is needed beyond the event in hand."""
         return bool(self.handles or self.openings or self.loading or self.rewrites or self.compactions)
@@ -219,6 +224,12 @@ class TaskReplica:
         """Say Hello again, and take nothing before it is answered."""
         self.known = None
         self.hello_again = True
+        self.drop_arrived()
+
+    def leave_session(self) -> None:
+        """What the relay said is over with the session."""
+        self.known = None
+        self.pushed = False
         self.drop_arrived()
 
     def drop_arrived(self) -> None:
