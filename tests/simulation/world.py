@@ -201,7 +201,7 @@ class World:
         readers, self.relay.readers = self.relay.readers, set()
         for name in sorted(readers):
             self.reconnect(name)
-        self.network.weather = Weather(latency_ms=(1, 10), in_order=self.network.weather.in_order)
+        self.network.weather = Weather(latency_ms=(1, 10))
         for device in self.devices:
             for direction in ("up", "down"):
                 self.reunite(device, direction)
