@@ -1,33 +1,39 @@
-"""`python -m tests.simulation`: run seeded schedules for a while, then the mutants.
+"""`python -m tests.simulation`: run seeded schedules, then the mutants.
 
 Exits 1 if a promise was broken or a mutant got away, and prints the command that repeats it.
 
-`--seed N` runs one schedule and prints its wire hash, the same in any process.
+`--seconds N` runs fresh seeds for a while. `--schedules N` runs the seeds that once broke a promise and N fixed ones:
+every run of the same code ends alike, however busy the machine is. `--seed N` runs one schedule and prints its wire hash,
+the same in any process.
 """
 
 import argparse
 import json
+import secrets
 import sys
 import time
-from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
 
 import msgspec
 
 from tests.simulation.mutants import MUTANTS, Caught, hunt
 from tests.simulation.schedule import run_seed
+from tests.simulation.seeds import REGRESSIONS
 from tests.simulation.world import Result
 
 __all__ = ["Campaign", "main", "run_campaign"]
 
 _CHUNK = 20
-_MUTANT_SHARE = 0.4
+_FRESH_SEEDS = 10**9
 
 
 class Campaign(msgspec.Struct):
-    """What a run came to."""
+    """What a run came to. `first` is the first seed of the row that was run, `seconds` is real time."""
 
-    seconds: float
+    first: int = 0
+    seconds: float = 0.0
     schedules: int = 0
     steps: int = 0
     messages: int = 0
@@ -42,27 +48,34 @@ class Campaign(msgspec.Struct):
         return bool(self.violations) or any(not caught.seed_found for caught in self.mutants)
 
 
-def _run_chunk(first: int) -> list[Result]:
-    return [run_seed(seed) for seed in range(first, first + _CHUNK)]
+def _run_chunk(seeds: range | tuple[int, ...]) -> list[Result]:
+    return [run_seed(seed) for seed in seeds]
 
 
-def _chunks(first: int, deadline: float) -> Iterator[int]:
+def _counted(first: int, schedules: int) -> Iterator[range | tuple[int, ...]]:
+    yield tuple(seed for seed, _ in REGRESSIONS)
+    end = first + schedules
+    for start in range(first, end, _CHUNK):
+        yield range(start, min(start + _CHUNK, end))
+
+
+def _timed(first: int, seconds: float) -> Iterator[range]:
+    deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        yield first
+        yield range(first, first + _CHUNK)
         first += _CHUNK
 
 
-def run_campaign(seconds: float, first: int, jobs: int) -> Campaign:
-    """Run schedules from a first seed on, for some seconds, in so many processes."""
+def run_campaign(first: int, jobs: int, chunks: Iterable[range | tuple[int, ...]]) -> Campaign:
+    """Run the schedules of chunks of seeds, in so many processes."""
     started = time.monotonic()
-    deadline = started + seconds
-    campaign = Campaign(seconds)
+    campaign = Campaign(first)
     with ProcessPoolExecutor(jobs) as pool:
-        waiting = []
-        for chunk in _chunks(first, deadline):
-            waiting.append(pool.submit(_run_chunk, chunk))
+        waiting: deque[Future[list[Result]]] = deque()
+        for seeds in chunks:
+            waiting.append(pool.submit(_run_chunk, seeds))
             if len(waiting) >= jobs * 2:
-                _collect(campaign, waiting.pop(0).result())
+                _collect(campaign, waiting.popleft().result())
         for future in waiting:
             _collect(campaign, future.result())
     campaign.seconds = time.monotonic() - started
@@ -80,16 +93,16 @@ def _collect(campaign: Campaign, results: list[Result]) -> None:
             campaign.violations.append(result)
 
 
-def _hunt_all(seconds: float, jobs: int) -> list[Caught]:
-    share = seconds * jobs / max(1, len(MUTANTS))
+def _hunt_all(jobs: int) -> list[Caught]:
     with ProcessPoolExecutor(jobs) as pool:
-        return list(pool.map(hunt, [mutant.name for mutant in MUTANTS], [share] * len(MUTANTS)))
+        return list(pool.map(hunt, [mutant.name for mutant in MUTANTS]))
 
 
 def _print(campaign: Campaign, jobs: int) -> None:
     if campaign.schedules:
         rate = campaign.schedules / campaign.seconds / jobs
-        print(f"{campaign.schedules} schedules in {campaign.seconds:.1f} s ({rate:.0f} a second and core)")
+        spent = f"{campaign.seconds:.1f} s, {rate:.0f} a second and core"
+        print(f"{campaign.schedules} schedules, seeds from {campaign.first} on ({spent})")
         print(f"{campaign.ops} writes, {campaign.messages} messages, {campaign.faults} faults, {campaign.steps} steps")
     for result in campaign.violations[:20]:
         print(f"BROKEN seed {result.seed}: {result.violation}")
@@ -116,22 +129,27 @@ def _one(seed: int, as_json: bool) -> int:
 def main(arguments: list[str] | None = None) -> int:
     """Parse the arguments, run, print; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=60.0, help="real seconds for everything")
-    parser.add_argument("--seed", type=int, help="run this one schedule and print its wire hash")
-    parser.add_argument("--first", type=int, default=0, help="first seed")
-    parser.add_argument("--mutants", action="store_true", help="only hunt the mutants")
+    amount = parser.add_mutually_exclusive_group()
+    amount.add_argument("--seconds", type=float, default=60.0, help="real seconds of schedules of fresh seeds")
+    amount.add_argument("--schedules", type=int, help="so many fixed schedules instead, and the seeds once broken")
+    amount.add_argument("--seed", type=int, help="run this one schedule and print its wire hash")
+    amount.add_argument("--mutants", action="store_true", help="only hunt the mutants")
+    parser.add_argument("--first", type=int, help="first seed; 0 for fixed schedules, else drawn")
     parser.add_argument("--no-mutants", action="store_true", help="only run schedules of the real code")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument("--json", action="store_true", help="one JSON document")
     given = parser.parse_args(arguments)
     if given.seed is not None:
         return _one(given.seed, given.json)
-    share = 0.0 if given.no_mutants else 1.0 if given.mutants else _MUTANT_SHARE
-    campaign = Campaign(0.0)
-    if share < 1.0:
-        campaign = run_campaign(given.seconds * (1.0 - share), given.first, given.jobs)
-    if share > 0.0:
-        campaign.mutants = _hunt_all(given.seconds * share, given.jobs)
+    campaign = Campaign()
+    if given.schedules is not None:
+        first = given.first or 0
+        campaign = run_campaign(first, given.jobs, _counted(first, given.schedules))
+    elif not given.mutants:
+        first = secrets.randbelow(_FRESH_SEEDS) if given.first is None else given.first
+        campaign = run_campaign(first, given.jobs, _timed(first, given.seconds))
+    if not given.no_mutants:
+        campaign.mutants = _hunt_all(given.jobs)
     if given.json:
         print(json.dumps({**msgspec.to_builtins(campaign), "failed": campaign.failed}))
     else:

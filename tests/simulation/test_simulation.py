@@ -1,4 +1,7 @@
-"""The simulator in the test run: fixed seeds, the mutants, the same schedule in two processes."""
+"""The simulator itself: it reaches every kind of fault, catches what is broken, and repeats in any process.
+
+Many fixed seeds and every mutant are run by `python -m tests.simulation --schedules N`, which `make test` calls.
+"""
 
 import json
 import os
@@ -7,37 +10,42 @@ import sys
 
 import pytest
 
-from tests.simulation.mutants import MUTANTS, hunt
+from tests.simulation.__main__ import main
+from tests.simulation.mutants import MUTANTS, Mutant, hunt, patched
 from tests.simulation.schedule import run_seed
 from tests.simulation.seeds import REGRESSIONS
-
-SEEDS = range(0, 120, 10)
-"""First seeds of the chunks of ten that every test run plays."""
-
-
-@pytest.mark.parametrize("first", SEEDS)
-def test_every_promise_holds_on_ten_fixed_seeds(first: int) -> None:
-    broken = [result for seed in range(first, first + 10) if (result := run_seed(seed)).violation]
-    assert not broken, f"python -m tests.simulation --seed {broken[0].seed}: {broken[0].violation}"
-
-
-@pytest.mark.parametrize(("seed", "showed"), REGRESSIONS)
-def test_a_seed_that_once_broke_a_promise_passes(seed: int, showed: str) -> None:
-    result = run_seed(seed)
-    assert not result.violation, f"it once showed: {showed}; now: {result.violation}"
-
-
-@pytest.mark.parametrize("name", [mutant.name for mutant in MUTANTS])
-def test_a_broken_replica_or_relay_is_caught(name: str) -> None:
-    caught = hunt(name, seconds=60)
-    assert caught.seed_found, f"{name} escaped {caught.tried} seeds"
 
 
 def test_the_schedules_reach_every_kind_of_fault() -> None:
     results = [run_seed(seed) for seed in range(12)]
+    assert [result.violation for result in results] == [""] * 12
     assert sum(result.ops for result in results) > 60
     assert sum(result.faults for result in results) > 30
     assert len({result.wire_hash for result in results}) == 12
+
+
+def test_a_mutant_is_caught_and_the_real_code_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert hunt(MUTANTS[0].name).seed_found
+    monkeypatch.setattr("tests.simulation.mutants.MUTANTS", (Mutant("nothing broken", patched),))
+    monkeypatch.setattr("tests.simulation.mutants._TRIES", 5)
+    caught = hunt("nothing broken")
+    assert (caught.seed_found, caught.tried) == (False, 5)
+
+
+def test_counted_schedules_end_alike_every_time(capsys: pytest.CaptureFixture[str]) -> None:
+    figures = []
+    for _ in range(2):
+        assert main(["--schedules", "25", "--no-mutants", "--json"]) == 0
+        figures.append(json.loads(capsys.readouterr().out))
+        del figures[-1]["seconds"]
+    assert figures[0] == figures[1]
+    assert figures[0]["schedules"] == 25 + len(REGRESSIONS)
+
+
+def test_a_broken_promise_ends_the_command_with_1(capsys: pytest.CaptureFixture[str]) -> None:
+    with MUTANTS[0].apply():
+        assert main(["--schedules", "2", "--no-mutants"]) == 1
+    assert "repeat: python -m tests.simulation --seed" in capsys.readouterr().out
 
 
 def test_a_seed_repeats_bit_for_bit_in_other_processes() -> None:
