@@ -25,7 +25,7 @@ TABLE = (
     Layer(
         "sync_core/replica",
         "writes changes commands outbox stream effects session telling core transfers task following local opening"
-        " snapshots log recovery digests table frames loading desk link replica",
+        " snapshots log recovery adoption digests table frames loading desk link replica",
         pure=True,
     ),
     Layer(

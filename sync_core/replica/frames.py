@@ -3,46 +3,32 @@
 Frames of another epoch than the stream's are ignored: they belong to a log that is gone.
 """
 
-from collections.abc import Mapping
-
-from sync_core.entry import Entry, WriterRow, decode_snapshot
-from sync_core.errors import EntryRefused, ResultUnavailable
-from sync_core.guard import scan_document
-from sync_core.ids import StreamName
+from sync_core.entry import Entry
+from sync_core.errors import ResultUnavailable
+from sync_core.replica.adoption import check_offers, use_snapshot
 from sync_core.replica.changes import EntrySetAside
 from sync_core.replica.effects import Fail, Reply
 from sync_core.replica.log import advance
-from sync_core.replica.outbox import Key, key_of
-from sync_core.replica.recovery import start_epoch, table_at
-from sync_core.replica.snapshots import numbered_document
-from sync_core.replica.stream import OwnPlace, StreamReplica, is_covered
+from sync_core.replica.outbox import key_of
+from sync_core.replica.recovery import start_epoch
+from sync_core.replica.stream import OwnPlace, StreamReplica
 from sync_core.replica.task import Rewrite, TaskReplica
 from sync_core.replica.transfers import Download
 from sync_core.replica.writes import (
-    CompactStream,
     NumberEntries,
-    PutEntry,
     QuarantineEntry,
     SetAside,
-    SetPosition,
-    SetWriter,
-    TaskImage,
 )
 from sync_core.wire import (
     Entries,
     Heads,
-    Push,
     Receipt,
     Refusal,
     RefusalCode,
-    SnapshotConfirmed,
-    SnapshotOffer,
     StreamHead,
 )
 
 __all__ = [
-    "check_offer",
-    "check_offers",
     "on_download",
     "on_entries",
     "on_heads",
@@ -51,7 +37,6 @@ __all__ = [
     "on_receipt",
     "on_refusal",
     "on_snapshot_bytes",
-    "on_snapshot_stored",
 ]
 
 _REDO = (RefusalCode.WRITER_REUSED, RefusalCode.WRITER_CLOSED)
@@ -74,6 +59,7 @@ def on_heads(task: TaskReplica, frame: Heads) -> None:
         task.outbox.restart()
     if new_epoch:
         task.hello_again = True
+    check_offers(task)
     advance(task)
 
 
@@ -84,6 +70,7 @@ def on_news(task: TaskReplica, frame: Heads) -> None:
         return
     for told in frame.streams:
         _on_head(task, task.stream(told.name), told)
+    check_offers(task)
 
 
 def _on_head(task: TaskReplica, stream: StreamReplica, told: StreamHead) -> bool:
@@ -96,35 +83,19 @@ def _on_head(task: TaskReplica, stream: StreamReplica, told: StreamHead) -> bool
     stream.snapshot = ref if ref is not None and ref.usable else None
     stream.offer = ref if ref is not None and not ref.usable else None
     if stream.snapshot is not None and stream.cursor + 1 < told.tail_from:
-        task.transfers.fetch(stream.snapshot.sha256).snapshot = True
+        _fetch_snapshot(task, stream, stream.snapshot.sha256)
     elif stream.snapshot is not None and stream.hello_cursor + 1 < told.tail_from:
         # The relay waits for the place of a snapshot that this device has passed meanwhile.
         task.hello_again = True
-    elif stream.offer is not None and stream.offer.covers_seq <= stream.cursor:
-        _check_offer(task, stream)
     return False
 
 
-def _check_offer(task: TaskReplica, stream: StreamReplica) -> None:
-    """Somebody offered a snapshot: another device checks it against its own log, its maker by a fresh download."""
-    offer = stream.offer
-    if offer is None or stream.offer_checked == offer.sha256:
-        return
-    if offer.device == task.core.device:
-        if offer.sha256 not in task.offers:
-            stream.offer_checked = offer.sha256
-            task.transfers.fetch(offer.sha256).snapshot = True
-    else:
-        stream.offer_checked = offer.sha256
-        task.offer_to_check = stream.name
-        task.reload()
-
-
-def check_offers(task: TaskReplica) -> None:
-    """Look again at offers that came while this device was behind them."""
-    for stream in task.streams.values():
-        if stream.offer is not None and stream.cursor >= stream.offer.covers_seq and not task.loading:
-            _check_offer(task, stream)
+def _fetch_snapshot(task: TaskReplica, stream: StreamReplica, sha256: str) -> None:
+    if sha256 != stream.bad_snapshot:
+        task.transfers.fetch(sha256).snapshot = True
+        if task.document is None:
+            # Whether it may replace what this device holds can only be told with that at hand.
+            task.reload()
 
 
 def on_entries(task: TaskReplica, frame: Entries) -> None:
@@ -202,20 +173,6 @@ def _give_up_recovered(task: TaskReplica, entry: Entry, frame: Refusal) -> None:
 # --- snapshots --------------------------------------------------------------------------------------------------------
 
 
-def on_snapshot_stored(task: TaskReplica, sha256: str) -> None:
-    """The bytes of an own snapshot lie at the relay: offer it in place of the one that is there."""
-    snapshot = task.offers.get(sha256)
-    if snapshot is None:
-        return
-    stream = task.stream_of(snapshot.stream)
-    there = stream.offer or stream.snapshot
-    previous = there.sha256 if there is not None else ""
-    if snapshot.epoch == stream.epoch:
-        task.core.send(
-            SnapshotOffer(snapshot.stream, snapshot.epoch, snapshot.covers_seq, snapshot.digest, sha256, previous)
-        )
-
-
 def on_download(task: TaskReplica, download: Download) -> None:
     """A blob came from the relay: keep it, answer who asked, or use it as a snapshot."""
     if not download.data:
@@ -244,11 +201,7 @@ def _use_snapshot(task: TaskReplica, download: Download) -> None:
         task.snapshots[sha256] = task.transfers.keep(download)
         advance(task)
         return
-    for stream in task.streams.values():
-        if stream.snapshot is not None and stream.snapshot.sha256 == sha256:
-            _adopt(task, stream, bytes(download.data))
-        elif stream.offer is not None and stream.offer.sha256 == sha256:
-            _confirm_own(task, stream, bytes(download.data))
+    use_snapshot(task, sha256, bytes(download.data))
 
 
 def on_snapshot_bytes(task: TaskReplica, sha256: str, data: bytes | None) -> None:
@@ -261,76 +214,3 @@ def on_snapshot_bytes(task: TaskReplica, sha256: str, data: bytes | None) -> Non
     task.snapshots_asked.discard(sha256)
     task.snapshots[sha256] = data
     advance(task)
-
-
-def check_offer(task: TaskReplica, image: TaskImage) -> None:
-    """Compute the digest at the place of another device's offer from this device's own log; confirm it if equal."""
-    name, task.offer_to_check = task.offer_to_check, None
-    if name is None:
-        return
-    offer = task.stream(name).offer
-    kept = next((stream for stream in image.streams if stream.stream == task.stream(name).id), None)
-    if offer is None or kept is None or kept.covers_seq > offer.covers_seq or kept.ranks:
-        return
-    writers = table_at(kept, offer.covers_seq)
-    if writers is None:
-        return
-    scratch = numbered_document(task, kept.document, kept.entries, offer.covers_seq)
-    if scratch.digest(name, writers) == offer.digest:
-        task.core.send(SnapshotConfirmed(kept.stream, kept.epoch, offer.sha256, offer.digest))
-
-
-def _adopt(task: TaskReplica, stream: StreamReplica, data: bytes) -> None:
-    """Take a confirmed snapshot instead of the entries that it covers; its digest is computed anew here."""
-    snapshot = decode_snapshot(data)
-    ref = stream.snapshot
-    if ref is None or snapshot.stream != stream.id or snapshot.epoch != stream.epoch:
-        return
-    if snapshot.covers_seq != ref.covers_seq or snapshot.covers_seq <= stream.cursor:
-        return
-    table = {row.writer: row for row in snapshot.writers}
-    if task.must_bring_back and not is_covered(stream.snapshot_writers, table):
-        # What only this device holds, in merged form, goes into the outbox before the row gives way to the snapshot.
-        task.bring_back = True
-        task.hello_again = True
-        task.reload()
-        return
-    unproven = [key for key in task.outbox.unsent if _is_unproven(task, key, stream, table)]
-    if unproven:
-        # Own numbers that the snapshot passes may be somebody else's there: the relay's answer to them tells, before
-        # anything is replaced. The snapshot is fetched again with the next Hello.
-        for portion in task.outbox.portions(unproven):
-            task.core.send(Push(task.key, portion))
-        return
-    if snapshot.document:
-        scan_document(snapshot.document)
-    scratch = numbered_document(task, snapshot.document, snapshot.records, snapshot.covers_seq)
-    if scratch.digest(stream.name, table) != snapshot.digest:
-        raise EntryRefused("The snapshot does not hold what its digest says.")
-    for entry in snapshot.records:
-        task.core.write(PutEntry(entry, own=entry.writer in task.own_writers))
-    if stream.name is StreamName.STATE:
-        task.core.write(
-            CompactStream(stream.id, snapshot.covers_seq, snapshot.document, snapshot.writers, snapshot.chain)
-        )
-    for row in snapshot.writers:
-        task.core.write(SetWriter(stream.id, row))
-    task.core.write(SetPosition(stream.id, stream.epoch, snapshot.covers_seq, snapshot.chain))
-    task.hello_again = True
-    task.jumped = True
-    task.reload()
-
-
-def _is_unproven(task: TaskReplica, key: Key, stream: StreamReplica, table: Mapping[int, WriterRow]) -> bool:
-    passed = key[0] == stream.id and key[1] in table and key[2] < table[key[1]].next_seq
-    return passed and key not in task.outbox.receipted
-
-
-def _confirm_own(task: TaskReplica, stream: StreamReplica, data: bytes) -> None:
-    """A fresh download of the own offer: what lies at the relay is what was made (rule F)."""
-    snapshot = decode_snapshot(data)
-    scratch = numbered_document(task, snapshot.document, snapshot.records, snapshot.covers_seq)
-    writers = {row.writer: row for row in snapshot.writers}
-    offer = stream.offer
-    if offer is not None and scratch.digest(stream.name, writers) == offer.digest:
-        task.core.send(SnapshotConfirmed(stream.id, stream.epoch, offer.sha256, offer.digest))

@@ -4,6 +4,7 @@ from sync_core.errors import ProtocolError, SegueError
 from sync_core.ids import split_stream
 from sync_core.replica import digests, frames
 from sync_core.replica import effects as e
+from sync_core.replica.adoption import on_snapshot_stored
 from sync_core.replica.changes import LinkState
 from sync_core.replica.core import Core
 from sync_core.replica.desk import Desk
@@ -119,7 +120,7 @@ class Link:
             self._on_heads(task, frame)
         elif isinstance(frame, BlobStored):
             if task.transfers.on_stored(frame):
-                frames.on_snapshot_stored(task, frame.sha256)
+                on_snapshot_stored(task, frame.sha256)
         elif isinstance(frame, BlobPiece):
             if (download := task.transfers.on_piece(frame)) is not None:
                 frames.on_download(task, download)

@@ -106,6 +106,7 @@ def _quarantine_culprit(task: TaskReplica, compacted: bytes, entries: list[Entry
             code = error.code if isinstance(error, EntryRefused) else "document_broken"
             quarantine(task, stream, entry.relay_seq or 0, entry, code, waiting=False)
             return
+    raise StoreDamaged(f"What is stored of {task.key} cannot be read, though each entry of it can.")
 
 
 def _install_outbox(

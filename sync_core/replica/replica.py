@@ -12,8 +12,9 @@ from sync_core.errors import SegueError, StoreDamaged, Unforeseen
 from sync_core.ids import Entropy
 from sync_core.limits import TASK_WRITES_WARNING
 from sync_core.replica import commands as c
-from sync_core.replica import digests, frames, recovery
+from sync_core.replica import digests, recovery
 from sync_core.replica import effects as e
+from sync_core.replica.adoption import check_offers, confirm_offers
 from sync_core.replica.changes import Status
 from sync_core.replica.core import Core, ReplicaSettings
 from sync_core.replica.desk import Desk
@@ -203,7 +204,7 @@ class Replica:
                 error = failure
         for ref in compactions:
             self._core.emit(e.Reply(ref, None) if error is None else e.Fail(ref, error))
-        frames.check_offer(task, image)
+        confirm_offers(task, image)
         wanted, task.snapshot_wanted = task.snapshot_wanted, None
         if wanted is not None:
             recovery.offer_snapshot(task, image, wanted)
@@ -235,7 +236,7 @@ class Replica:
             task.tick()
             if task.arrived:
                 advance(task)
-            frames.check_offers(task)
+            check_offers(task)
             if task.handles and self._core.session.logged_in and task.known is not None:
                 digests.send_due(task)
             self._table.touch(task)

@@ -44,6 +44,7 @@ class StreamReplica:
     """A stream's position, table and held-back places. `head` is the highest place that the relay spoke of."""
 
     __slots__ = (
+        "bad_snapshot",
         "chain",
         "claim",
         "compacted",
@@ -89,6 +90,7 @@ class StreamReplica:
         self.digest_due_at_ms: int | None = None
         self.claim: DigestClaim | None = None
         self.offer_checked = ""
+        self.bad_snapshot = ""
 
     def enter(self, epoch: bytes) -> None:
         """Be in this epoch from now on: places of another log mean nothing here."""

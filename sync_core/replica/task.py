@@ -80,7 +80,7 @@ class TaskReplica:
         self.doubted: StreamName | None = None
         self.compactions: list[int] = []
         self.snapshot_wanted: StreamName | None = None
-        self.offer_to_check: StreamName | None = None
+        self.offers_to_check: list[StreamName] = []
         self.resend = False
         self.jumped = False
         self.arrived: deque[tuple[StreamName, int]] = deque()
@@ -231,6 +231,8 @@ class TaskReplica:
         self.known = None
         self.pushed = False
         self.drop_arrived()
+        for stream in self.streams.values():
+            stream.offer_checked = ""
 
     def drop_arrived(self) -> None:
         """Forget what arrived in a session that is over: the next one begins at the cursors."""
