@@ -3,8 +3,7 @@
 Exits 1 if a promise was broken or a mutant got away, and prints the command that repeats it.
 
 `--seconds N` runs fresh seeds for a while. `--schedules N` runs the seeds that once broke a promise and N fixed ones:
-every run of the same code ends alike, however busy the machine is. `--seed N` runs one schedule and prints its wire hash,
-the same in any process.
+every run of the same code ends alike, however busy the machine is. `--seed N` runs one schedule and prints its hash.
 """
 
 import argparse
