@@ -363,6 +363,8 @@ class Checks:
         """Return what has not settled yet, empty if nothing."""
         world = self.world
         for device in world.devices:
+            if device.unanswered:
+                return f"{device.unanswered} commands on {device.label} were never answered"
             for followed in device.disk.followed_tasks():
                 if followed.waiting:
                     return f"{device.label} still holds {followed.waiting} entries of {followed.task}"

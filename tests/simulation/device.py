@@ -97,6 +97,11 @@ class Device(Driver[DeviceEvent, fx.Effect]):
         self._answers[command.ref] = (done, failed)
         self.post(command)
 
+    @property
+    def unanswered(self) -> int:
+        """How many commands have had no answer yet."""
+        return len(self._answers)
+
     def cancel(self, ref: int) -> None:
         """Give up waiting for a reply."""
         self._answers.pop(ref, None)
