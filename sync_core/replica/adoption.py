@@ -130,7 +130,7 @@ def _adopt(task: TaskReplica, stream: StreamReplica, snapshot: Snapshot) -> None
     if task.must_bring_back and not is_covered(stream.snapshot_writers, table):
         # What only this device holds, in merged form, goes into the outbox before the row gives way to the snapshot.
         task.bring_back = True
-        task.hello_again = True
+        task.follow.hello_again = True
         task.reload()
         return
     unproven = [key for key in task.outbox.unsent if _is_unproven(task, key, stream, table)]
@@ -149,7 +149,7 @@ def _adopt(task: TaskReplica, stream: StreamReplica, snapshot: Snapshot) -> None
     for row in snapshot.writers:
         task.core.write(SetWriter(stream.id, row))
     task.core.write(SetPosition(stream.id, stream.epoch, snapshot.covers_seq, snapshot.chain))
-    task.hello_again = True
+    task.follow.hello_again = True
     task.jumped = True
     task.reload()
 

@@ -42,7 +42,7 @@ class Desk:
         self._table.touch(task)
         if task.document is None:
             task.reload()
-        if task.known is None or not task.handles:
+        if task.follow.known is None or not task.handles:
             self._table.following.want(task)
 
     def on_close(self, command: c.CloseTask) -> None:

@@ -63,7 +63,9 @@ class Following:
         self._drop_caught_up(list(self._catching_up.values()))
         for task in list(self._catching_up.values()):
             waits_for_heads = task.key in self._pending
-            moved_at_ms = task.hello_at_ms if waits_for_heads else max(task.hello_at_ms, task.progress_at_ms)
+            moved_at_ms = (
+                task.follow.hello_at_ms if waits_for_heads else max(task.follow.hello_at_ms, task.follow.progress_at_ms)
+            )
             if (waits_for_heads or task.behind) and self._core.now_ms - moved_at_ms >= patience_ms:
                 self._pending.pop(task.key, None)
                 self.want(task)
@@ -73,8 +75,8 @@ class Following:
     def pump(self, touched: dict[str, TaskReplica]) -> None:
         """Say Hello where wanted, then let the touched tasks push, one frame each in turn."""
         for task in touched.values():
-            if task.hello_again and self._core.session.logged_in and not task.loading:
-                task.hello_again = False
+            if task.follow.hello_again and self._core.session.logged_in and not task.loading:
+                task.follow.hello_again = False
                 self.want(task)
         self._say_hellos()
         ready = [task for task in touched.values() if self._may_push(task)]
@@ -93,7 +95,7 @@ class Following:
 
     def _drop_caught_up(self, tasks: Iterable[TaskReplica]) -> None:
         for task in tasks:
-            if self.is_fresh(task) and task.known is not None and not task.behind and not task.loading:
+            if self.is_fresh(task) and task.follow.known is not None and not task.behind and not task.loading:
                 self._catching_up.pop(task.key, None)
 
     def rest(self, touched: dict[str, TaskReplica]) -> None:
@@ -124,18 +126,18 @@ class Following:
                 continue
             del self._wanted[task.key]
             self._pending[task.key] = self._catching_up[task.key] = task
-            task.hello_at_ms = self._core.now_ms
-            task.hello_number += 1
+            task.follow.hello_at_ms = self._core.now_ms
+            task.follow.hello_number += 1
             for stream in task.streams.values():
                 stream.hello_cursor = stream.cursor
             for page in _hello_pages(task):
                 self._core.send(page)
 
     def _may_push(self, task: TaskReplica) -> bool:
-        if not self._core.session.logged_in or task.known is None or task.document is None or task.loading:
+        if not self._core.session.logged_in or task.follow.known is None or task.document is None or task.loading:
             return False
         if task.key in self._wanted or task.key in self._pending:
-            return task.pushed
+            return task.follow.pushed
         if task.must_bring_back:
             task.bring_back = not task.behind
             if task.bring_back:
@@ -144,7 +146,7 @@ class Following:
         return not (task.outbox.recovered and task.behind)
 
     def _push_one(self, task: TaskReplica) -> bool:
-        task.pushed = True
+        task.follow.pushed = True
         blob = task.outbox.next_blob() or next(iter(sorted(task.transfers.uploads)), None)
         if blob is not None:
             task.transfers.push(blob)
@@ -171,7 +173,7 @@ def _hello_pages(task: TaskReplica) -> list[Hello]:
             for stream in task.streams.values()
         )
         more = start + HELLO_OWN_WRITERS_MAX < len(own)
-        pages.append(Hello(task.key, positions, more, task.hello_number))
+        pages.append(Hello(task.key, positions, more, task.follow.hello_number))
     return pages
 
 

@@ -46,8 +46,8 @@ _RECEIPT_ENTRIES_MAX = 65_536
 
 def on_heads(task: TaskReplica, frame: Heads) -> None:
     """Take the heads; a changed epoch starts recovery. Without one, sending may (re)start."""
-    first = task.known is None
-    task.known = frame.known
+    first = task.follow.known is None
+    task.follow.known = frame.known
     new_epoch = False
     for told in frame.streams:
         new_epoch = _on_head(task, task.stream(told.name), told) or new_epoch
@@ -58,7 +58,7 @@ def on_heads(task: TaskReplica, frame: Heads) -> None:
     if first or new_epoch:
         task.outbox.restart()
     if new_epoch:
-        task.hello_again = True
+        task.follow.hello_again = True
     check_offers(task)
     advance(task)
 
@@ -66,7 +66,7 @@ def on_heads(task: TaskReplica, frame: Heads) -> None:
 def on_news(task: TaskReplica, frame: Heads) -> None:
     """Heads that nobody asked for: a snapshot, or a new epoch, after which the relay waits for a Hello."""
     if any(task.stream(told.name).epoch != told.epoch for told in frame.streams):
-        task.hello_again = True
+        task.follow.hello_again = True
         return
     for told in frame.streams:
         _on_head(task, task.stream(told.name), told)
@@ -86,7 +86,7 @@ def _on_head(task: TaskReplica, stream: StreamReplica, told: StreamHead) -> bool
         _fetch_snapshot(task, stream, stream.snapshot.sha256)
     elif stream.snapshot is not None and stream.hello_cursor + 1 < told.tail_from:
         # The relay waits for the place of a snapshot that this device has passed meanwhile.
-        task.hello_again = True
+        task.follow.hello_again = True
     return False
 
 
@@ -135,18 +135,18 @@ def on_refusal(task: TaskReplica, frame: Refusal) -> None:
     if frame.code in _RESEND:
         lowest = min((k[2] for k in task.outbox.unsent if k[:2] == key[:2]), default=frame.writer_seq)
         if frame.code is RefusalCode.GAP and frame.expected_seq < lowest:
-            task.hello_again = True
-        task.resend = True
+            task.follow.hello_again = True
+        task.follow.resend = True
         return
     if entry is None:
         return
     if frame.code is RefusalCode.GUARD and not task.outbox.is_first(key):
         # What it stands on may have been lost on the way: the verdict counts once that is there.
-        task.resend = True
+        task.follow.resend = True
     elif frame.code is RefusalCode.BLOB_MISSING:
         if entry.blob is not None:
             task.transfers.uploads.add(entry.blob)
-        task.resend = True
+        task.follow.resend = True
     elif key in task.outbox.recovered:
         _give_up_recovered(task, entry, frame)
     elif frame.code in _REDO and key not in task.rewritten:

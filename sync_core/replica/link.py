@@ -127,7 +127,7 @@ class Link:
         elif isinstance(frame, BlobMissing):
             if (missing := task.transfers.on_missing(frame)) is not None:
                 frames.on_lost(task, missing)
-        elif task.known is None or (isinstance(frame, DigestAt) and task.document is None):
+        elif task.follow.known is None or (isinstance(frame, DigestAt) and task.document is None):
             # Before the heads of this session's Hello only leftovers of an earlier one come; and nobody reads a task
             # only to compare it.
             return
@@ -137,12 +137,12 @@ class Link:
     def _on_heads(self, task: TaskReplica, frame: Heads) -> None:
         session = self._core.session
         session.relay_time_ms = max(session.relay_time_ms, frame.relay_time_ms)
-        if frame.answers == task.hello_number:
+        if frame.answers == task.follow.hello_number:
             self._table.following.on_heads(task)
             frames.on_heads(task, frame)
-            if self._table.following.is_fresh(task) and not task.hello_again:
+            if self._table.following.is_fresh(task) and not task.follow.hello_again:
                 self._desk.on_heads(task)
-        elif not frame.answers and task.known is not None:
+        elif not frame.answers and task.follow.known is not None:
             frames.on_news(task, frame)
 
     def _on_document_frame(self, task: TaskReplica, frame: object) -> None:

@@ -45,7 +45,7 @@ def advance(task: TaskReplica) -> None:
     task.write_positions()
     if (touched or task.jumped) and task.document is not None:
         task.announce(touched, local=False)
-    task.gap_since_ms = (task.gap_since_ms or task.core.now_ms) if task.has_gap else None
+    task.follow.note_gap(task.has_gap, task.core.now_ms)
 
 
 def _consume_next(task: TaskReplica, stream: StreamReplica, touched: list[Touched]) -> bool:
@@ -93,7 +93,7 @@ def _consume(
     stream.chain = chain_next(stream.chain, entry_hash(entry))
     stream.digest_due_at_ms = task.core.now_ms + task.core.settings.digest_after_ms
     task.moved.add(stream.name)
-    task.progress_at_ms = task.core.now_ms
+    task.follow.progress_at_ms = task.core.now_ms
     if task.rewrites or task.document is None:
         task.reload()
     return True

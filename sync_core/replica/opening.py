@@ -36,7 +36,7 @@ def settle_openings(task: TaskReplica) -> None:
 def _may_open(task: TaskReplica, opening: Opening) -> bool:
     session = task.core.session
     if session.logged_in:
-        return task.known is not None and not task.behind
+        return task.follow.known is not None and not task.behind
     if session.state in (LinkState.OFFLINE, LinkState.REFUSED):
         return True
     return task.core.now_ms >= opening.deadline_ms
@@ -127,7 +127,7 @@ class Barrier:
             task.outbox.find(key) is None or key in task.outbox.receipted for key in self._last.get(task.key, ())
         )
         # Without heads of this session nobody knows how far behind the task is.
-        at_heads = task.known is not None and not task.behind and task.key not in self._fresh_after
+        at_heads = task.follow.known is not None and not task.behind and task.key not in self._fresh_after
         if not at_heads or unread or not stored or task.rewrites or task.loading:
             return False
         del self.open[task.key]

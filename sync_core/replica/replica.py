@@ -170,7 +170,7 @@ class Replica:
         task.loading = False
         task.own_writers = set(image.own_writers)
         if recovery.repair(task, image):
-            task.hello_again = True
+            task.follow.hello_again = True
             task.reload()
             return
         if not task.rewrites:
@@ -188,7 +188,7 @@ class Replica:
             task.announce_difference(before)
         elif task.handles:
             task.announce([], local=False)
-        if task.known is not None:
+        if task.follow.known is not None:
             task.outbox.restart()
         advance(task)
 
@@ -237,7 +237,7 @@ class Replica:
             if task.arrived:
                 advance(task)
             check_offers(task)
-            if task.handles and self._core.session.logged_in and task.known is not None:
+            if task.handles and self._core.session.logged_in and task.follow.known is not None:
                 digests.send_due(task)
             self._table.touch(task)
 

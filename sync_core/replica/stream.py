@@ -78,10 +78,10 @@ class StreamReplica:
         self.writers: dict[int, WriterRow] = {}
         self.next_seq: dict[int, int] = {}
         self.held: dict[int, Entry | OwnPlace] = {}
-        self.early: set[int] = set()
+        self.early: frozenset[int] = frozenset()
         self.proven_to = 0
         self.hello_cursor = 0
-        self.distrusted: set[int] = set()
+        self.distrusted: frozenset[int] = frozenset()
         self.compacted = False
         self.covers_seq = 0
         self.snapshot_writers: tuple[WriterRow, ...] = ()
@@ -138,7 +138,7 @@ class StreamReplica:
     def drop_held(self) -> None:
         """Forget what arrived and was not consumed."""
         self.held.clear()
-        self.early.clear()
+        self.early = frozenset()
         self.proven_to = 0
 
     def take_next(self) -> tuple[int, Entry | OwnPlace] | None:

@@ -28,7 +28,7 @@ class TaskTable:
         self._retired: set[str] = set()
         for known in followed:
             task = self.tasks[known.task] = TaskReplica(core, known.task)
-            task.follow(known)
+            task.take_places(known)
 
     def get(self, key: str) -> TaskReplica | None:
         """Return a known task."""

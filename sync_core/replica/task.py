@@ -17,6 +17,7 @@ from sync_core.ids import StreamName, split_stream
 from sync_core.replica.changes import Change
 from sync_core.replica.core import Core
 from sync_core.replica.effects import Announce, LoadTask
+from sync_core.replica.follow import Follow
 from sync_core.replica.outbox import Key, Outbox
 from sync_core.replica.stream import OwnPlace, StreamReplica
 from sync_core.replica.telling import changes_of, difference
@@ -56,7 +57,7 @@ class Opening(msgspec.Struct, frozen=True):
 
 
 class TaskReplica:
-    """A task's state on this device. `known` and `pushed` are about the present session."""
+    """A task's state on this device."""
 
     def __init__(self, core: Core, key: str) -> None:
         self.core = core
@@ -81,7 +82,6 @@ class TaskReplica:
         self.compactions: list[int] = []
         self.snapshot_wanted: StreamName | None = None
         self.offers_to_check: list[StreamName] = []
-        self.resend = False
         self.jumped = False
         self.arrived: deque[tuple[StreamName, int]] = deque()
         self.snapshots: dict[str, bytes] = {}
@@ -91,16 +91,9 @@ class TaskReplica:
         self.pinned: dict[str, tuple[str, int]] = {}
         self.offers: dict[str, Snapshot] = {}
         self.rewritten: set[Key] = set()
-        self.known: bool | None = None
-        self.pushed = False
+        self.follow = Follow()
         self.bring_back = False
         self.cannot_bring_back = False
-        self.fetches: dict[str, list[int]] = {}
-        self.hello_again = False
-        self.hello_at_ms = 0
-        self.hello_number = 0
-        self.progress_at_ms = 0
-        self.gap_since_ms: int | None = None
         self.moved: set[StreamName] = set()
 
     # --- state --------------------------------------------------------------------------------------------------------
@@ -154,7 +147,7 @@ class TaskReplica:
             return False
         return any(not stream.compacted_is_in_log for stream in self.streams.values())
 
-    def follow(self, followed: FollowedTask) -> None:
+    def take_places(self, followed: FollowedTask) -> None:
         """Take the places of a followed task, without its content."""
         self.followed = True
         self.waiting = followed.waiting
@@ -166,9 +159,8 @@ class TaskReplica:
         """A commit failed: what was only in memory is void, the store is read again."""
         self.moved.clear()
         self.loading = False
-        self.known = None
-        self.pushed = False
-        self.hello_number += 1
+        self.follow.leave()
+        self.follow.hello_number += 1
         self.rewrites.clear()
         self.pinned.clear()
         self.drop_arrived()
@@ -183,17 +175,13 @@ class TaskReplica:
     def tick(self) -> None:
         """Repeat what had no answer."""
         self.transfers.tick()
-        if self.document is None or not self.core.session.logged_in or self.known is None:
+        if self.document is None or not self.core.session.logged_in or self.follow.known is None:
             return
-        now_ms, settings = self.core.now_ms, self.core.settings
-        if self.resend or self.outbox.silent(now_ms):
-            self.resend = False
+        follow, now_ms = self.follow, self.core.now_ms
+        if follow.resend or self.outbox.silent(now_ms):
+            follow.resend = False
             self.outbox.restart()
-        stuck = self.gap_since_ms is not None and now_ms - self.gap_since_ms >= settings.gap_retry_ms
-        if stuck or (self.behind and now_ms - self.progress_at_ms >= settings.hello_retry_ms):
-            self.gap_since_ms = None
-            self.progress_at_ms = now_ms
-            self.hello_again = True
+        follow.ask_again_if_stuck(self.behind, now_ms, self.core.settings)
 
     def unload(self) -> None:
         """Give the document and the outbox's payloads back; places stay."""
@@ -222,14 +210,13 @@ class TaskReplica:
 
     def start_over(self) -> None:
         """Say Hello again, and take nothing before it is answered."""
-        self.known = None
-        self.hello_again = True
+        self.follow.known = None
+        self.follow.hello_again = True
         self.drop_arrived()
 
     def leave_session(self) -> None:
         """What the relay said is over with the session."""
-        self.known = None
-        self.pushed = False
+        self.follow.leave()
         self.drop_arrived()
         for stream in self.streams.values():
             stream.offer_checked = ""
