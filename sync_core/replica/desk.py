@@ -26,6 +26,7 @@ class Desk:
         self._barriers: list[Barrier] = []
         self._queries: set[int] = set()
         self._merges: dict[tuple[str, str, str], list[c.MergeNote]] = {}
+        self._fetches: dict[tuple[str, str], list[int]] = {}
 
     # --- tasks --------------------------------------------------------------------------------------------------------
 
@@ -112,7 +113,7 @@ class Desk:
         """Ask the store for a blob."""
         task = self._open_task(command)
         if task is not None:
-            task.fetches.setdefault(command.sha256, []).append(command.ref)
+            self._fetches.setdefault((command.task, command.sha256), []).append(command.ref)
             self._core.emit(e.LoadBlob(command.task, command.sha256))
 
     def on_blob(self, event: e.BlobLoaded) -> None:
@@ -122,7 +123,7 @@ class Desk:
             return
         self._table.touch(task)
         task.transfers.on_loaded(event.sha256, event.data)
-        refs = task.fetches.pop(event.sha256, [])
+        refs = self._fetches.pop((event.task, event.sha256), [])
         if event.data is not None:
             for ref in refs:
                 self._reply(ref, event.data)
@@ -162,9 +163,9 @@ class Desk:
         for task in list(self._table.active.values()):
             task.openings = [opening for opening in task.openings if opening.ref != command.ref]
             self._table.touch(task)
-            for refs in (*task.fetches.values(), *(d.refs for d in task.transfers.downloads.values())):
-                if command.ref in refs:
-                    refs.remove(command.ref)
+            for download in task.transfers.downloads.values():
+                if command.ref in download.refs:
+                    download.refs.remove(command.ref)
         self._barriers = [barrier for barrier in self._barriers if barrier.ref != command.ref]
         self._queries.discard(command.ref)
 

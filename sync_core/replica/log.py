@@ -38,7 +38,7 @@ def advance(task: TaskReplica) -> None:
         stream = task.stream(name)
         if place != stream.cursor + 1 or place not in stream.held:
             if place in stream.held:
-                stream.early.add(place)
+                stream.early |= {place}
         elif not _consume_next(task, stream, touched):
             break
         task.arrived.popleft()
@@ -54,7 +54,7 @@ def _consume_next(task: TaskReplica, stream: StreamReplica, touched: list[Touche
         taken = stream.take_next()
         if taken is None or not _consume(task, stream, taken[0], taken[1], touched):
             return False
-        stream.early.discard(taken[0])
+        stream.early -= {taken[0]}
         if task.document is None or not _reaches_early(stream):
             return True
 
@@ -81,7 +81,7 @@ def _consume(
     elif waiting is None or not _is_proven(task, stream, place, item):
         # The relay left out a payload that is not here, or is another one: ask for all that the writer wrote. What else
         # is on its way belongs behind that, so nothing is taken before the heads of the new Hello.
-        stream.distrusted.add(item.writer)
+        stream.distrusted |= {item.writer}
         task.start_over()
         return False
     else:
