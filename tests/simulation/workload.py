@@ -196,12 +196,12 @@ class User:
         if choice < 0.4:
             self.ask(CompactTask(ref, task), lambda _: self.next())
         elif choice < 0.8:
-            self._synced(ref)
+            self._ask_for_a_while(AwaitSynced(ref))
         else:
-            self.ask(QueryTasks(ref, prefix=""), lambda _: self.next())
+            self._ask_for_a_while(QueryTasks(ref, prefix=""))
 
-    def _synced(self, ref: int) -> None:
-        """Wait for the relay, but not for ever."""
+    def _ask_for_a_while(self, command: AwaitSynced | QueryTasks) -> None:
+        """Wait for what only the relay can answer, but not for ever."""
         waiting = True
 
         def done(_: object) -> None:
@@ -214,8 +214,8 @@ class User:
             nonlocal waiting
             if waiting:
                 waiting = False
-                self.device.cancel(ref)
+                self.device.cancel(command.ref)
                 self.next()
 
-        self.ask(AwaitSynced(ref), done, done)
+        self.ask(command, done, done)
         self.device.later(8_000, give_up)
