@@ -53,7 +53,9 @@ class Device(Driver[DeviceEvent, fx.Effect]):
     # --- life ---------------------------------------------------------------------------------------------------------
 
     def boot(self) -> None:
-        """Open the store with a fresh Replica, begin to connect, and start the programs."""
+        """Open the store with a fresh Replica, begin to connect, and start the programs; nothing if it is up."""
+        if self.up:
+            return
         self.start()
         self.clock.reboot()
         entropy = Random(f"{self.world.seed} entropy {self.label} {self.life}").randbytes

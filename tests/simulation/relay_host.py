@@ -44,7 +44,9 @@ class RelayHost(Driver[fx.RelayEvent, fx.RelayEffect]):
     # --- life ---------------------------------------------------------------------------------------------------------
 
     def boot(self) -> None:
-        """Start a fresh Relay on the mailbox."""
+        """Start a fresh Relay on the mailbox; nothing if it is up."""
+        if self.up:
+            return
         self.start()
         self._drained.clear()
         entropy = Random(f"{self.world.seed} entropy relay {self.life}").randbytes

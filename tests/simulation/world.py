@@ -174,23 +174,13 @@ class World:
     def later_boot(self, device: Device) -> None:
         """Let a device come back after a while."""
 
-        def boot() -> None:
-            if not device.up:
-                device.boot()
-
-        delay_ms = self.faults.downtime_ms()
-        self.scheduler.after(delay_ms, boot)
+        self.scheduler.after(self.faults.downtime_ms(), device.boot)
 
     def crash_relay(self) -> None:
         """Kill the relay; it comes back after a while."""
         if self.relay.up:
             self.relay.die()
-
-            def boot() -> None:
-                if not self.relay.up:
-                    self.relay.boot()
-
-            self.scheduler.after(self.faults.downtime_ms(), boot)
+            self.scheduler.after(self.faults.downtime_ms(), self.relay.boot)
 
     # --- phases -------------------------------------------------------------------------------------------------------
 
@@ -208,12 +198,10 @@ class World:
             device.slow_reader = False
             if device.link is not None:
                 device.link.down.slow = False
-            if not device.up:
-                device.boot()
+            device.boot()
             if not device.wants_link:
                 device.plug()
-        if not self.relay.up:
-            self.relay.boot()
+        self.relay.boot()
         for device in self.devices:
             self._ask_synced(device)
 
