@@ -24,7 +24,7 @@ __all__ = ["check_offers", "confirm_offers", "on_snapshot_stored", "use_snapshot
 
 def on_snapshot_stored(task: TaskReplica, sha256: str) -> None:
     """The bytes of an own snapshot lie at the relay: offer it in place of the one that is there."""
-    snapshot = task.offers.pop(sha256, None)
+    snapshot = task.loaded.offers.pop(sha256, None)
     if snapshot is None:
         return
     stream = task.stream_of(snapshot.stream)
@@ -52,14 +52,14 @@ def check_offers(task: TaskReplica) -> None:
         if offer.device == task.core.device:
             task.transfers.fetch(offer.sha256).snapshot = True
         else:
-            task.offers_to_check.append(stream.name)
-    if task.offers_to_check and not task.loading:
+            task.agenda.offers_to_check.append(stream.name)
+    if task.agenda.offers_to_check and not task.loading:
         task.reload()
 
 
 def confirm_offers(task: TaskReplica, image: TaskImage) -> None:
     """Compute the digest at the place of another device's offer from this device's own log; confirm it if equal."""
-    names, task.offers_to_check = task.offers_to_check, []
+    names, task.agenda.offers_to_check = task.agenda.offers_to_check, []
     for kept in image.streams:
         stream = task.stream_of(kept.stream)
         if stream.name in names and stream.offer is not None:
@@ -129,7 +129,7 @@ def _adopt(task: TaskReplica, stream: StreamReplica, snapshot: Snapshot) -> None
     table = {row.writer: row for row in snapshot.writers}
     if task.must_bring_back and not is_covered(stream.snapshot_writers, table):
         # What only this device holds, in merged form, goes into the outbox before the row gives way to the snapshot.
-        task.bring_back = True
+        task.agenda.bring_back = True
         task.follow.hello_again = True
         task.reload()
         return
@@ -141,7 +141,7 @@ def _adopt(task: TaskReplica, stream: StreamReplica, snapshot: Snapshot) -> None
             task.core.send(Push(task.key, portion))
         return
     for entry in snapshot.records:
-        task.core.write(PutEntry(entry, own=entry.writer in task.own_writers))
+        task.core.write(PutEntry(entry, own=entry.writer in task.loaded.own_writers))
     if stream.name is StreamName.STATE:
         task.core.write(
             CompactStream(stream.id, snapshot.covers_seq, snapshot.document, snapshot.writers, snapshot.chain)
@@ -150,7 +150,7 @@ def _adopt(task: TaskReplica, stream: StreamReplica, snapshot: Snapshot) -> None
         task.core.write(SetWriter(stream.id, row))
     task.core.write(SetPosition(stream.id, stream.epoch, snapshot.covers_seq, snapshot.chain))
     task.follow.hello_again = True
-    task.jumped = True
+    task.loaded.jumped = True
     task.reload()
 
 

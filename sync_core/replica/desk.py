@@ -39,7 +39,8 @@ class Desk:
             return
         task = self._table.get_or_add(command.task)
         deadline_ms = self._core.now_ms + self._core.settings.open_timeout_ms
-        task.openings.append(Opening(command.ref, command.create, command.version, command.write, deadline_ms))
+        opening = Opening(command.ref, command.create, command.version, command.write, deadline_ms)
+        task.openings = (*task.openings, opening)
         self._table.touch(task)
         if task.document is None:
             task.reload()
@@ -74,7 +75,7 @@ class Desk:
         if task is None:
             self._fail(command.ref, _not_open())
             return
-        task.compactions.append(command.ref)
+        task.agenda.compactions.append(command.ref)
         self._table.touch(task)
         task.reload()
 
@@ -161,7 +162,7 @@ class Desk:
     def on_cancel(self, command: c.Cancel) -> None:
         """Forget a command whose caller gave up."""
         for task in list(self._table.active.values()):
-            task.openings = [opening for opening in task.openings if opening.ref != command.ref]
+            task.openings = tuple(opening for opening in task.openings if opening.ref != command.ref)
             self._table.touch(task)
             for download in task.transfers.downloads.values():
                 if command.ref in download.refs:
@@ -191,12 +192,12 @@ class Desk:
 
     def give_up(self, task: TaskReplica, parked: Iterable[object], error: SegueError) -> None:
         """The task cannot be read, or is forgotten: whoever waits for it is told."""
-        refs = [opening.ref for opening in task.openings] + task.compactions
+        refs = [opening.ref for opening in task.openings] + task.agenda.compactions
         refs += [ref for event in parked if (ref := getattr(event, "ref", None)) is not None]
         for download in task.transfers.downloads.values():
             refs += download.refs
             download.refs = []
-        task.openings, task.compactions = [], []
+        task.openings, task.agenda.compactions = (), []
         for ref in refs:
             self._fail(ref, error)
 

@@ -42,7 +42,7 @@ def settle_claim(task: TaskReplica) -> None:
 
     A device that is shown as diverged already gets no answer, else two of them would never stop.
     """
-    name, task.doubted = task.doubted, None
+    name, task.agenda.doubted = task.agenda.doubted, None
     stream = task.stream(name) if name is not None else None
     if stream is None or stream.claim is None or stream.claim.relay_seq != stream.cursor:
         return
@@ -74,6 +74,6 @@ def _compare(task: TaskReplica, stream: StreamReplica, digest: bytes | None) -> 
     if claim.digest == digest:
         stream.claim = None
         task.diverged_from -= {claim.device}
-    elif task.doubted is None:
-        task.doubted = stream.name
+    elif task.agenda.doubted is None:
+        task.agenda.doubted = stream.name
         task.reload()

@@ -139,8 +139,8 @@ class Following:
         if task.key in self._wanted or task.key in self._pending:
             return task.follow.pushed
         if task.must_bring_back:
-            task.bring_back = not task.behind
-            if task.bring_back:
+            task.agenda.bring_back = not task.behind
+            if task.agenda.bring_back:
                 task.reload()
             return False
         return not (task.outbox.recovered and task.behind)
@@ -158,7 +158,9 @@ class Following:
 
 def _hello_pages(task: TaskReplica) -> list[Hello]:
     """Return the Hello of a task, in pages of at most 512 own writers."""
-    own = [(stream, writer) for stream in task.streams.values() for writer in _own_writers(task, stream)]
+    # A task whose document is not in memory has nothing that waits.
+    streams = task.streams.values() if task.document is not None else ()
+    own = [(stream, writer) for stream in streams for writer in _own_writers(task, stream)]
     pages = []
     for start in range(0, max(1, len(own)), HELLO_OWN_WRITERS_MAX):
         page = own[start : start + HELLO_OWN_WRITERS_MAX]
@@ -181,7 +183,7 @@ def _own_writers(task: TaskReplica, stream: StreamReplica) -> Iterable[tuple[int
     """Yield (own writer, highest writer_seq) whose payloads above the cursor are all in this file, without a hole."""
     seqs: dict[int, set[int]] = {}
     for stream_id, writer, seq in (*task.outbox.recovered, *task.outbox.unsent):
-        if stream_id == stream.id and writer in task.own_writers and writer not in stream.distrusted:
+        if stream_id == stream.id and writer in task.loaded.own_writers and writer not in stream.distrusted:
             seqs.setdefault(writer, set()).add(seq)
     for writer, held in sorted(seqs.items()):
         row = stream.writers.get(writer)

@@ -8,11 +8,12 @@ from sync_core.errors import ResultUnavailable
 from sync_core.replica.adoption import check_offers, use_snapshot
 from sync_core.replica.changes import EntrySetAside
 from sync_core.replica.effects import Fail, Reply
+from sync_core.replica.loaded import Rewrite
 from sync_core.replica.log import advance
 from sync_core.replica.outbox import key_of
 from sync_core.replica.recovery import start_epoch
 from sync_core.replica.stream import OwnPlace, StreamReplica
-from sync_core.replica.task import Rewrite, TaskReplica
+from sync_core.replica.task import TaskReplica
 from sync_core.replica.transfers import Download
 from sync_core.replica.writes import (
     NumberEntries,
@@ -55,7 +56,7 @@ def on_heads(task: TaskReplica, frame: Heads) -> None:
         # The relay has nothing of the stream: the epoch that it once told is over with that log.
         if not task.streams[name].cursor:
             task.streams[name].enter(b"")
-    if first or new_epoch:
+    if task.document is not None and (first or new_epoch):
         task.outbox.restart()
     if new_epoch:
         task.follow.hello_again = True
@@ -151,13 +152,13 @@ def on_refusal(task: TaskReplica, frame: Refusal) -> None:
         _give_up_recovered(task, entry, frame)
     elif frame.code in _REDO and key not in task.rewritten:
         task.outbox.pause()
-        task.rewrites.append(Rewrite(frame.stream, frame.writer, frame.writer_seq))
+        task.agenda.rewrites.append(Rewrite(frame.stream, frame.writer, frame.writer_seq))
         task.reload()
     else:
         task.outbox.pause()
         task.core.write(SetAside(frame.stream, frame.writer, frame.writer_seq, frame.code.value, frame.sentence))
         task.tell((EntrySetAside(task.key, frame.stream, frame.writer_seq, frame.code.value),))
-        task.rewrites.append(Rewrite(frame.stream, frame.writer, frame.writer_seq + 1, refused=entry))
+        task.agenda.rewrites.append(Rewrite(frame.stream, frame.writer, frame.writer_seq + 1, refused=entry))
         task.reload()
 
 
@@ -191,14 +192,14 @@ def on_lost(task: TaskReplica, download: Download) -> None:
     for ref in download.refs:
         task.core.emit(Fail(ref, ResultUnavailable("The relay does not have the result.")))
     # Missing bytes are no verdict on the snapshot that they belong to: it is asked for again with the next tick.
-    task.snapshots_asked.discard(download.sha256)
+    task.loaded.snapshots_asked.discard(download.sha256)
 
 
 def _use_snapshot(task: TaskReplica, download: Download) -> None:
     sha256 = download.sha256
-    if sha256 in task.snapshots_asked:
-        task.snapshots_asked.discard(sha256)
-        task.snapshots[sha256] = task.transfers.keep(download)
+    if sha256 in task.loaded.snapshots_asked:
+        task.loaded.snapshots_asked.discard(sha256)
+        task.loaded.snapshots[sha256] = task.transfers.keep(download)
         advance(task)
         return
     use_snapshot(task, sha256, bytes(download.data))
@@ -206,11 +207,11 @@ def _use_snapshot(task: TaskReplica, download: Download) -> None:
 
 def on_snapshot_bytes(task: TaskReplica, sha256: str, data: bytes | None) -> None:
     """The store answered for a recovered snapshot: go on with it, or ask the relay."""
-    if sha256 not in task.snapshots_asked:
+    if sha256 not in task.loaded.snapshots_asked:
         return
     if data is None:
         task.transfers.fetch(sha256).snapshot = True
         return
-    task.snapshots_asked.discard(sha256)
-    task.snapshots[sha256] = data
+    task.loaded.snapshots_asked.discard(sha256)
+    task.loaded.snapshots[sha256] = data
     advance(task)

@@ -102,7 +102,8 @@ class Link:
         for task in self._table.tasks.values():
             if task.followed or task.openings:
                 self._table.following.want(task)
-                task.transfers.restart()
+        for task in self._table.active.values():
+            task.transfers.restart()
 
     def _on_refused(self, frame: Refused) -> None:
         event = SessionEvent.REFUSED_FOR_GOOD if frame.final else SessionEvent.REFUSED
@@ -155,7 +156,7 @@ class Link:
         elif isinstance(frame, DigestAt):
             digests.on_digest(task, frame)
         elif isinstance(frame, SnapshotWanted):
-            task.snapshot_wanted = split_stream(frame.stream)[1]
+            task.agenda.snapshot_wanted = split_stream(frame.stream)[1]
             task.reload()
         else:
             raise ProtocolError("The relay sent a frame that is not for an endpoint.")

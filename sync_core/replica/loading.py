@@ -17,8 +17,8 @@ def install(task: TaskReplica, image: TaskImage) -> None:
     """Build everything from what the store holds; arrived places that are still ahead stay."""
     task.loading = False
     task.followed = image.followed
-    task.outbox = Outbox()
-    task.own_writers = set(image.own_writers)
+    task.loaded.outbox = Outbox()
+    task.loaded.own_writers = set(image.own_writers)
     task.transfers.uploads = set(image.uploads)
     task.set_aside = task.quarantined = 0
     entries: list[Entry] = []
@@ -50,7 +50,7 @@ def install(task: TaskReplica, image: TaskImage) -> None:
     if task.document is None:
         task.reload()
     else:
-        task.document.set_running(frozenset(task.running))
+        task.document.set_running(frozenset(task.loaded.running))
 
 
 def _next_numbers(task: TaskReplica, kept: StreamImage) -> dict[int, int]:
@@ -60,7 +60,7 @@ def _next_numbers(task: TaskReplica, kept: StreamImage) -> dict[int, int]:
     used += [(row.writer, row.next_seq) for row in (*kept.writers, *kept.snapshot_writers)]
     numbers: dict[int, int] = {}
     for writer, number in used:
-        if writer in task.own_writers:
+        if writer in task.loaded.own_writers:
             numbers[writer] = max(number, numbers.get(writer, 1))
     return numbers
 
@@ -71,7 +71,7 @@ def snapshots_missing(task: TaskReplica, image: TaskImage) -> list[str]:
         entry.blob
         for stream in image.streams
         for entry in stream.entries
-        if entry.kind is EntryKind.SNAPSHOT and entry.blob is not None and entry.blob not in task.snapshots
+        if entry.kind is EntryKind.SNAPSHOT and entry.blob is not None and entry.blob not in task.loaded.snapshots
     ]
 
 
@@ -80,7 +80,7 @@ def _loaded(task: TaskReplica, compacted: bytes, entries: list[Entry]) -> TaskDo
     document = _new_document(task)
     try:
         in_log = all(stream.compacted_is_in_log for stream in task.streams.values())
-        fill(document, compacted, entries, task.snapshots, in_log=in_log)
+        fill(document, compacted, entries, task.loaded.snapshots, in_log=in_log)
     except (DocumentBroken, EntryRefused):
         _quarantine_culprit(task, compacted, entries)
         return None
@@ -95,7 +95,8 @@ def _quarantine_culprit(task: TaskReplica, compacted: bytes, entries: list[Entry
     """Find the first stored entry that cannot be loaded and take it out of the document for good."""
     scratch = _new_document(task)
     try:
-        fill(scratch, compacted, [entry for entry in entries if entry.kind is EntryKind.SNAPSHOT], task.snapshots)
+        snapshots = [entry for entry in entries if entry.kind is EntryKind.SNAPSHOT]
+        fill(scratch, compacted, snapshots, task.loaded.snapshots)
     except (DocumentBroken, EntryRefused):
         raise StoreDamaged(f"The merged row of {task.key} cannot be read.") from None
     for entry in entries:

@@ -87,9 +87,9 @@ def _clear_slot(task: TaskReplica, command: c.ClearSlot) -> None:
 def _read_note(task: TaskReplica, command: c.ReadNote) -> None:
     note = _document(task).note(command.name)
     relay_time_ms = task.core.session.relay_time_ms
-    pinned_sha256, pinned_at_ms = task.pinned.get(command.name, ("", 0))
+    pinned_sha256, pinned_at_ms = task.loaded.pinned.get(command.name, ("", 0))
     if pinned_sha256 != note.content_sha256 or relay_time_ms - pinned_at_ms >= _PIN_AGAIN_MS:
-        task.pinned[command.name] = (note.content_sha256, relay_time_ms)
+        task.loaded.pinned[command.name] = (note.content_sha256, relay_time_ms)
         state = _document(task).base_state()
         task.core.write(PinBase(task.key, command.name, note.content_sha256, state, relay_time_ms))
     _answer(task, command.ref, note)
@@ -143,13 +143,13 @@ def _begin_call(task: TaskReplica, command: c.BeginCall) -> None:
         command.effect,
         command.arguments_digest,
         command.arguments,
-        frozenset(task.running),
+        frozenset(task.loaded.running),
     )
     if isinstance(begun, CallRecorded):
         _answer(task, command.ref, begun)
         return
     task.core.session.check_may_write()
-    task.running.add(begun.attempt)
+    task.loaded.running.add(begun.attempt)
     task.announce([_record(task, StreamName.STATE, EntryKind.CALL, begun)], local=True)
     key = idempotency_key(task.core.subject, task.key, command.version, command.step)
     _answer(task, command.ref, CallBegun(begun.attempt, key))
@@ -165,7 +165,7 @@ def _end_call(task: TaskReplica, command: c.EndCall) -> None:
     outcome = _document(task).end_call(
         command.version, command.step, command.attempt, command.ok, result, command.error, blob, lost=lost
     )
-    task.running.discard(command.attempt)
+    task.loaded.running.discard(command.attempt)
     task.announce([_record(task, StreamName.STATE, EntryKind.CALL, outcome, blob)], local=True)
     _answer(task, command.ref, CallRecorded(_document(task).view().calls[(command.version, command.step)]))
 

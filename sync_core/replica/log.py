@@ -15,10 +15,11 @@ from sync_core.guard import Standing, check_entry, standing
 from sync_core.ids import new_writer
 from sync_core.replica.changes import EntryQuarantined
 from sync_core.replica.effects import LoadBlob
+from sync_core.replica.loaded import Rewrite
 from sync_core.replica.outbox import key_of
 from sync_core.replica.snapshots import checked_snapshot
 from sync_core.replica.stream import OwnPlace, StreamReplica
-from sync_core.replica.task import Rewrite, TaskReplica
+from sync_core.replica.task import TaskReplica
 from sync_core.replica.writes import NumberEntries, PutEntry, QuarantineEntry, SetWriter
 
 __all__ = ["advance", "ask_snapshot", "quarantine"]
@@ -33,17 +34,17 @@ def advance(task: TaskReplica) -> None:
     for stream in task.streams.values():
         if task.document is not None and _reaches_early(stream):
             _consume_next(task, stream, touched)
-    while task.document is not None and task.arrived:
-        name, place = task.arrived[0]
+    while task.document is not None and task.loaded.arrived:
+        name, place = task.loaded.arrived[0]
         stream = task.stream(name)
         if place != stream.cursor + 1 or place not in stream.held:
             if place in stream.held:
                 stream.early |= {place}
         elif not _consume_next(task, stream, touched):
             break
-        task.arrived.popleft()
+        task.loaded.arrived.popleft()
     task.write_positions()
-    if (touched or task.jumped) and task.document is not None:
+    if (touched or task.loaded.jumped) and task.document is not None:
         task.announce(touched, local=False)
     task.follow.note_gap(task.has_gap, task.core.now_ms)
 
@@ -92,9 +93,9 @@ def _consume(
     stream.cursor = place
     stream.chain = chain_next(stream.chain, entry_hash(entry))
     stream.digest_due_at_ms = task.core.now_ms + task.core.settings.digest_after_ms
-    task.moved.add(stream.name)
+    task.loaded.moved.add(stream.name)
     task.follow.progress_at_ms = task.core.now_ms
-    if task.rewrites or task.document is None:
+    if task.agenda.rewrites or task.document is None:
         task.reload()
     return True
 
@@ -158,7 +159,7 @@ def _number(task: TaskReplica, entry: Entry, waiting: bool) -> None:
     if waiting and entry.vouched_by is None and entry.relay_seq is not None:
         task.core.write(NumberEntries(entry.stream, entry.writer, entry.writer_seq, entry.writer_seq, entry.relay_seq))
     elif waiting or entry.relay_seq is not None:
-        task.core.write(PutEntry(entry, own=entry.writer in task.own_writers))
+        task.core.write(PutEntry(entry, own=entry.writer in task.loaded.own_writers))
     task.outbox.on_numbered(key, task.core.now_ms)
 
 
@@ -173,15 +174,15 @@ def quarantine(task: TaskReplica, stream: StreamReplica, place: int, entry: Entr
     task.outbox.on_numbered(key_of(entry), task.core.now_ms)
     task.quarantined += 1
     task.tell((EntryQuarantined(task.key, stream.id, place, entry.device),))
-    if entry.kind is EntryKind.SNAPSHOT and entry.writer in task.own_writers:
+    if entry.kind is EntryKind.SNAPSHOT and entry.writer in task.loaded.own_writers:
         task.cannot_bring_back = True
-    if entry.device == task.core.device and entry.writer in task.own_writers:
+    if entry.device == task.core.device and entry.writer in task.loaded.own_writers:
         if code != Standing.CLOSED.value:
             rewrite = Rewrite(stream.id, entry.writer, entry.writer_seq + 1, refused=entry)
         else:
             lost = (entry,) if key_of(entry) not in task.rewritten else ()
             rewrite = Rewrite(stream.id, entry.writer, entry.writer_seq + 1, lost=lost)
-        task.rewrites.append(rewrite)
+        task.agenda.rewrites.append(rewrite)
     elif waiting:
         task.document = None
 
@@ -189,7 +190,7 @@ def quarantine(task: TaskReplica, stream: StreamReplica, place: int, entry: Entr
 def _writer_reused(task: TaskReplica, stream: StreamReplica, place: int, entry: Entry) -> None:
     """The log holds other content under an own number: a live copy of this device wrote it. Redo ours."""
     stream.held[place] = entry
-    task.rewrites.append(Rewrite(stream.id, entry.writer, entry.writer_seq))
+    task.agenda.rewrites.append(Rewrite(stream.id, entry.writer, entry.writer_seq))
     task.reload()
 
 
@@ -198,7 +199,7 @@ def _writer_reused(task: TaskReplica, stream: StreamReplica, place: int, entry: 
 
 def _snapshot_here(task: TaskReplica, stream: StreamReplica, place: int, entry: Entry) -> bool:
     sha256 = entry.blob
-    if sha256 is None or sha256 in task.snapshots:
+    if sha256 is None or sha256 in task.loaded.snapshots:
         return True
     stream.held[place] = entry
     ask_snapshot(task, sha256)
@@ -207,21 +208,21 @@ def _snapshot_here(task: TaskReplica, stream: StreamReplica, place: int, entry: 
 
 def ask_snapshot(task: TaskReplica, sha256: str) -> None:
     """Read the bytes of a recovered snapshot, once; the relay is asked if the store does not have them."""
-    if sha256 not in task.snapshots_asked:
-        task.snapshots_asked.add(sha256)
+    if sha256 not in task.loaded.snapshots_asked:
+        task.loaded.snapshots_asked.add(sha256)
         task.core.emit(LoadBlob(task.key, sha256))
 
 
 def _merge_snapshot(task: TaskReplica, stream: StreamReplica, entry: Entry) -> Touched:
     assert task.document is not None
-    data = task.snapshots.get(entry.blob or "")
+    data = task.loaded.snapshots.get(entry.blob or "")
     snapshot, rows = checked_snapshot(data, stream.id, stream.writers)
     touched = task.document.merge_document(snapshot.document, snapshot.records)
     for record in snapshot.records:
         row = stream.writers.get(record.writer)
         if row is None or record.writer_seq >= row.next_seq:
             at_place = msgspec.structs.replace(record, relay_seq=entry.relay_seq)
-            task.core.write(PutEntry(at_place, own=record.writer in task.own_writers))
+            task.core.write(PutEntry(at_place, own=record.writer in task.loaded.own_writers))
     for row in rows:
         stream.writers[row.writer] = row
         task.core.write(SetWriter(stream.id, row))

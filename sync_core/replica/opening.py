@@ -30,7 +30,7 @@ def settle_openings(task: TaskReplica) -> None:
         else:
             task.handles += 1
             task.core.emit(Reply(opening.ref, view))
-    task.openings = waiting
+    task.openings = tuple(waiting)
 
 
 def _may_open(task: TaskReplica, opening: Opening) -> bool:
@@ -101,9 +101,10 @@ class Barrier:
 
     def renew(self, task: TaskReplica) -> None:
         """Take the task's present outbox as what must be stored: it was read, or written again under other names."""
-        waiting = (*task.outbox.recovered, *task.outbox.unsent)
-        last = {(stream, writer): (stream, writer, seq) for stream, writer, seq in waiting}
-        self._last[task.key] = list(last.values())
+        if task.document is not None:
+            waiting = (*task.outbox.recovered, *task.outbox.unsent)
+            last = {(stream, writer): (stream, writer, seq) for stream, writer, seq in waiting}
+            self._last[task.key] = list(last.values())
 
     def on_heads(self, task: TaskReplica) -> None:
         """The relay told heads that are younger than the command."""
@@ -128,7 +129,7 @@ class Barrier:
         )
         # Without heads of this session nobody knows how far behind the task is.
         at_heads = task.follow.known is not None and not task.behind and task.key not in self._fresh_after
-        if not at_heads or unread or not stored or task.rewrites or task.loading:
+        if not at_heads or unread or not stored or task.loading:
             return False
         del self.open[task.key]
         return True

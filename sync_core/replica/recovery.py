@@ -15,10 +15,11 @@ from sync_core.guard import check_entry, scan_document
 from sync_core.ids import StreamName, new_writer, split_stream
 from sync_core.replica.changes import LogChanged
 from sync_core.replica.core import Core
+from sync_core.replica.loaded import Rewrite
 from sync_core.replica.outbox import key_of
 from sync_core.replica.snapshots import encode_snapshot, make_snapshot, numbered_document, recovery_snapshot
 from sync_core.replica.stream import StreamReplica, is_covered
-from sync_core.replica.task import Rewrite, TaskReplica
+from sync_core.replica.task import TaskReplica
 from sync_core.replica.writes import (
     CompactStream,
     DiscardEntries,
@@ -141,7 +142,7 @@ def find_stranded(task: TaskReplica, image: TaskImage) -> None:
         begun = {row.writer: row.next_seq for row in (*stream.snapshot_writers, *stream.writers)}
         waiting: dict[int, set[int]] = {}
         for entry in stream.entries:
-            if entry.relay_seq is None and entry.writer in task.own_writers:
+            if entry.relay_seq is None and entry.writer in task.loaded.own_writers:
                 waiting.setdefault(entry.writer, set()).add(entry.writer_seq)
         for writer, seqs in waiting.items():
             reached = begun.get(writer, 1)
@@ -149,14 +150,14 @@ def find_stranded(task: TaskReplica, image: TaskImage) -> None:
                 reached += 1
             if any(seq >= reached and (stream.stream, writer, seq) in unsent for seq in seqs):
                 refused = next((a.entry for a in stream.set_aside if a.entry.writer == writer), None)
-                task.rewrites.append(Rewrite(stream.stream, writer, reached, refused=refused))
+                task.agenda.rewrites.append(Rewrite(stream.stream, writer, reached, refused=refused))
 
 
 def redo_rewrites(task: TaskReplica, image: TaskImage) -> bool:
     """Write again, under a new writer id, the own operations that can no longer be sent as they are (rule E)."""
-    if not task.rewrites:
+    if not task.agenda.rewrites:
         return False
-    rewrites, task.rewrites = task.rewrites, []
+    rewrites, task.agenda.rewrites = task.agenda.rewrites, []
     entries = {key_of(entry): entry for stream in image.streams for entry in stream.entries}
     unsent = [entries[key] for key in image.unsent if key in entries]
     first = next((index for index, entry in enumerate(unsent) if _is_affected(entry, rewrites)), len(unsent))
@@ -170,7 +171,7 @@ def redo_rewrites(task: TaskReplica, image: TaskImage) -> bool:
         payload = updates.get(key_of(entry), b"") if entry.kind is EntryKind.UPDATE else entry.payload
         if payload:
             again = task.append(split_stream(entry.stream)[1], entry.kind, payload, blob=entry.blob)
-            task.rewritten.add(key_of(again))
+            task.rewritten |= {key_of(again)}
     return True
 
 
@@ -210,9 +211,9 @@ def _discard(core: Core, entries: list[Entry]) -> None:
 
 def bring_back_when_due(task: TaskReplica, image: TaskImage) -> bool:
     """In a new epoch: put the merged row, whose entries are gone here, into the outbox as one recovered entry."""
-    if not task.bring_back:
+    if not task.agenda.bring_back:
         return False
-    task.bring_back = False
+    task.agenda.bring_back = False
     wrote = False
     for stream in image.streams:
         if not stream.document or _is_in_log(stream):
@@ -288,4 +289,4 @@ def offer_snapshot(task: TaskReplica, image: TaskImage, name: StreamName) -> Non
     sha256 = hashlib.sha256(data).hexdigest()
     task.core.write(PutBlob(task.key, sha256, data, upload=True))
     task.transfers.uploads.add(sha256)
-    task.offers[sha256] = snapshot
+    task.loaded.offers[sha256] = snapshot

@@ -123,7 +123,7 @@ class Replica:
         if task is None:
             return
         self._table.touch(task)
-        task.image = event.image
+        task.loaded.image = event.image
         for sha256 in snapshots_missing(task, event.image):
             ask_snapshot(task, sha256)
         self._try_install(task)
@@ -133,7 +133,7 @@ class Replica:
         task = self._table.get(event.task)
         if task is None:
             return
-        if event.data is None and task.image is not None and not self._core.session.logged_in:
+        if event.data is None and task.loaded.image is not None and not self._core.session.logged_in:
             self._give_up(task, StoreDamaged("The bytes of a recovered snapshot are gone from the store."))
         self._try_install(task)
 
@@ -144,10 +144,10 @@ class Replica:
 
     def _try_install(self, task: TaskReplica) -> None:
         """Install a task's image once the recovered snapshots in it are at hand, then do what waited for it."""
-        image = task.image
+        image = task.loaded.image if task.loading else None
         if image is None or snapshots_missing(task, image):
             return
-        task.image = None
+        task.loaded.image = None
         before = task.waiting
         try:
             self._install(task, image)
@@ -160,7 +160,7 @@ class Replica:
 
     def _give_up(self, task: TaskReplica, error: SegueError) -> None:
         task.loading = False
-        task.image = None
+        task.loaded.image = None
         # It is read again when somebody asks for it, or in the next session: not by itself, over and over.
         self._table.following.forget(task)
         self._desk.give_up(task, self._table.unpark(task.key), error)
@@ -168,12 +168,12 @@ class Replica:
     def _install(self, task: TaskReplica, image: TaskImage) -> None:
         """Repair and rewrite what must be before anything is merged, then take the image."""
         task.loading = False
-        task.own_writers = set(image.own_writers)
+        task.loaded.own_writers = set(image.own_writers)
         if recovery.repair(task, image):
             task.follow.hello_again = True
             task.reload()
             return
-        if not task.rewrites:
+        if not task.agenda.rewrites:
             recovery.find_stranded(task, image)
         if recovery.redo_rewrites(task, image) or recovery.bring_back_when_due(task, image):
             task.reload()
@@ -194,18 +194,18 @@ class Replica:
 
     def _look_after(self, task: TaskReplica, image: TaskImage) -> None:
         """Do what needs the whole image at hand: compaction, snapshots, a digest that differed."""
-        compactions, task.compactions = task.compactions, []
+        compactions, task.agenda.compactions = task.agenda.compactions, []
         error: SegueError | None = None
         if compactions or recovery.compaction_due(self._core, image):
             try:
                 if recovery.compact(task, image):
-                    task.snapshots.clear()
+                    task.loaded.snapshots.clear()
             except SegueError as failure:
                 error = failure
         for ref in compactions:
             self._core.emit(e.Reply(ref, None) if error is None else e.Fail(ref, error))
         confirm_offers(task, image)
-        wanted, task.snapshot_wanted = task.snapshot_wanted, None
+        wanted, task.agenda.snapshot_wanted = task.agenda.snapshot_wanted, None
         if wanted is not None:
             recovery.offer_snapshot(task, image, wanted)
         digests.settle_claim(task)
@@ -234,7 +234,7 @@ class Replica:
         self._table.following.tick()
         for task in self._table.prune():
             task.tick()
-            if task.arrived:
+            if task.loaded.arrived:
                 advance(task)
             check_offers(task)
             if task.handles and self._core.session.logged_in and task.follow.known is not None:

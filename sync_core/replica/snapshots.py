@@ -65,7 +65,7 @@ def numbered_document(task: TaskReplica, compacted: bytes, entries: Iterable[Ent
     core = task.core
     scratch = TaskDocument(core.subject, task.key, core.device, new_writer(core.entropy), core.entropy)
     numbered = [entry for entry in entries if entry.relay_seq is not None and entry.relay_seq <= upto]
-    fill(scratch, compacted, numbered, task.snapshots)
+    fill(scratch, compacted, numbered, task.loaded.snapshots)
     return scratch
 
 

@@ -48,8 +48,11 @@ class TaskTable:
         self.touched[task.key] = self.active[task.key] = task
 
     def prune(self) -> list[TaskReplica]:
-        """Return the tasks at work; the others are active no longer."""
-        self.active = {key: task for key, task in self.active.items() if task.at_work}
+        """Return the tasks at work; the others are active no longer, and keep nothing in memory but their places."""
+        for task in list(self.active.values()):
+            if not task.at_work:
+                task.unload()
+                del self.active[task.key]
         return list(self.active.values())
 
     def ready(self, task: TaskReplica, event: object) -> bool:

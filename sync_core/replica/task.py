@@ -5,19 +5,19 @@ Invariants:
 2. An own entry is in the document before it is in the outbox, and in the store before it is sent.
 """
 
-from collections import deque
 from collections.abc import Iterable
 
 import msgspec
 
 from sync_core.document.document import TaskDocument, Touched
 from sync_core.document.view import TaskView
-from sync_core.entry import Entry, EntryKind, Snapshot
+from sync_core.entry import Entry, EntryKind
 from sync_core.ids import StreamName, split_stream
 from sync_core.replica.changes import Change
 from sync_core.replica.core import Core
 from sync_core.replica.effects import Announce, LoadTask
 from sync_core.replica.follow import Follow
+from sync_core.replica.loaded import Agenda, Loaded
 from sync_core.replica.outbox import Key, Outbox
 from sync_core.replica.stream import OwnPlace, StreamReplica
 from sync_core.replica.telling import changes_of, difference
@@ -26,24 +26,9 @@ from sync_core.replica.writes import (
     FollowedTask,
     PutEntry,
     SetPosition,
-    TaskImage,
 )
 
-__all__ = ["Opening", "Rewrite", "TaskReplica"]
-
-
-class Rewrite(msgspec.Struct, frozen=True):
-    """Operations to be written again under a new writer id: own entries of `writer` from this number on.
-
-    `refused` was set aside or quarantined: what it did is left out. `lost` are own entries of the log that a closed
-    writer kept out.
-    """
-
-    stream: str
-    writer: int
-    from_seq: int
-    refused: Entry | None = None
-    lost: tuple[Entry, ...] = ()
+__all__ = ["Opening", "TaskReplica"]
 
 
 class Opening(msgspec.Struct, frozen=True):
@@ -57,44 +42,86 @@ class Opening(msgspec.Struct, frozen=True):
 
 
 class TaskReplica:
-    """A task's state on this device."""
+    """A task's state on this device: its places, why it is here, and, while it is at work, its content.
+
+    `writer` is the id that this opening writes under, `rewritten` names entries that were written again once already.
+    `waiting` counts entries without a number; `set_aside`, `quarantined` and `diverged_from` are for the status.
+    """
+
+    __slots__ = (
+        "_loaded",
+        "cannot_bring_back",
+        "core",
+        "diverged_from",
+        "follow",
+        "followed",
+        "handles",
+        "key",
+        "loading",
+        "openings",
+        "quarantined",
+        "rewritten",
+        "set_aside",
+        "streams",
+        "waiting",
+        "writer",
+    )
 
     def __init__(self, core: Core, key: str) -> None:
         self.core = core
         self.key = key
-        self.streams: dict[StreamName, StreamReplica] = {}
-        self.document: TaskDocument | None = None
-        self.outbox = Outbox()
-        self.transfers = Transfers(core, key)
         self.writer = core.writer
-        self.own_writers: set[int] = set()
-        self.view: TaskView | None = None
-        self.handles = 0
+        self.streams: dict[StreamName, StreamReplica] = {}
+        self.follow = Follow()
         self.followed = False
+        self.handles = 0
+        self.openings: tuple[Opening, ...] = ()
         self.loading = False
         self.waiting = 0
         self.set_aside = 0
         self.quarantined = 0
         self.diverged_from: frozenset[str] = frozenset()
-        self.openings: list[Opening] = []
-        self.rewrites: list[Rewrite] = []
-        self.doubted: StreamName | None = None
-        self.compactions: list[int] = []
-        self.snapshot_wanted: StreamName | None = None
-        self.offers_to_check: list[StreamName] = []
-        self.jumped = False
-        self.arrived: deque[tuple[StreamName, int]] = deque()
-        self.snapshots: dict[str, bytes] = {}
-        self.snapshots_asked: set[str] = set()
-        self.image: TaskImage | None = None
-        self.running: set[str] = set()
-        self.pinned: dict[str, tuple[str, int]] = {}
-        self.offers: dict[str, Snapshot] = {}
-        self.rewritten: set[Key] = set()
-        self.follow = Follow()
-        self.bring_back = False
+        self.rewritten: frozenset[Key] = frozenset()
         self.cannot_bring_back = False
-        self.moved: set[StreamName] = set()
+        self._loaded: Loaded | None = None
+
+    # --- what is in memory only while the task is at work -------------------------------------------------------------
+
+    @property
+    def loaded(self) -> Loaded:
+        """What belongs to the document, made at first use and given back when the task is no longer at work."""
+        if self._loaded is None:
+            self._loaded = Loaded(self.core, self.key)
+        return self._loaded
+
+    @property
+    def document(self) -> TaskDocument | None:
+        """The document, None while it is not in memory."""
+        return self._loaded.document if self._loaded is not None else None
+
+    @document.setter
+    def document(self, document: TaskDocument | None) -> None:
+        self.loaded.document = document
+
+    @property
+    def view(self) -> TaskView | None:
+        """The view that was announced last, None before the first one."""
+        return self._loaded.view if self._loaded is not None else None
+
+    @property
+    def outbox(self) -> Outbox:
+        """What the relay has not stored; empty while the document is not in memory, see `waiting`."""
+        return self.loaded.outbox
+
+    @property
+    def transfers(self) -> Transfers:
+        """Blobs on their way."""
+        return self.loaded.transfers
+
+    @property
+    def agenda(self) -> Agenda:
+        """What is to be done at the next reading."""
+        return self.loaded.agenda
 
     # --- state --------------------------------------------------------------------------------------------------------
 
@@ -121,13 +148,14 @@ class TaskReplica:
 
     @property
     def at_work(self) -> bool:
-        """Whether more of the task than its place is in memory, or asked for."""
-        return self.document is not None or self.needed
+        """Whether more of the task than its places is in memory, or asked for."""
+        moves = self._loaded is not None and not self._loaded.transfers.idle
+        return self.document is not None or self.needed or moves
 
     @property
     def needed(self) -> bool:
         """Whether the document is needed beyond the event in hand."""
-        return bool(self.handles or self.openings or self.loading or self.rewrites or self.compactions)
+        return bool(self.handles or self.openings or self.loading)
 
     @property
     def has_gap(self) -> bool:
@@ -157,12 +185,12 @@ class TaskReplica:
 
     def forget_unwritten(self) -> None:
         """A commit failed: what was only in memory is void, the store is read again."""
-        self.moved.clear()
+        self.loaded.moved.clear()
+        self.loaded.agenda.rewrites.clear()
+        self.loaded.pinned.clear()
         self.loading = False
         self.follow.leave()
         self.follow.hello_number += 1
-        self.rewrites.clear()
-        self.pinned.clear()
         self.drop_arrived()
 
     def recount(self) -> int:
@@ -184,16 +212,14 @@ class TaskReplica:
         follow.ask_again_if_stuck(self.behind, now_ms, self.core.settings)
 
     def unload(self) -> None:
-        """Give the document and the outbox's payloads back; places stay."""
-        self.waiting = len(self.outbox)
-        self.document = None
-        self.view = None
-        self.outbox = Outbox()
+        """Give everything back but the places."""
+        if self.document is not None:
+            self.waiting = len(self.outbox)
+        self._loaded = None
         for stream in self.streams.values():
             stream.writers = {}
             stream.snapshot_writers = ()
             stream.drop_held()
-        self.snapshots.clear()
 
     def reload(self) -> None:
         """Drop the document and read it again; what was consumed so far is written before."""
@@ -206,7 +232,7 @@ class TaskReplica:
     def arrive(self, stream: StreamReplica, place: int, item: Entry | OwnPlace) -> None:
         """Hold a place; places are consumed in the order of their arrival, across the task's streams."""
         if stream.place(place, item):
-            self.arrived.append((stream.name, place))
+            self.loaded.arrived.append((stream.name, place))
 
     def start_over(self) -> None:
         """Say Hello again, and take nothing before it is answered."""
@@ -223,7 +249,8 @@ class TaskReplica:
 
     def drop_arrived(self) -> None:
         """Forget what arrived in a session that is over: the next one begins at the cursors."""
-        self.arrived.clear()
+        if self._loaded is not None:
+            self._loaded.arrived.clear()
         for stream in self.streams.values():
             stream.drop_held()
             stream.head = stream.cursor
@@ -246,7 +273,7 @@ class TaskReplica:
             self.core.wall_ms,
             blob,
         )
-        self.own_writers.add(author)
+        self.loaded.own_writers.add(author)
         self.core.write(PutEntry(entry, own=True))
         self.outbox.add(entry)
         return entry
@@ -254,10 +281,13 @@ class TaskReplica:
     # --- telling ------------------------------------------------------------------------------------------------------
 
     def write_positions(self) -> None:
-        for name in sorted(self.moved):
+        """Make durable how far the streams were consumed."""
+        if self._loaded is None:
+            return
+        for name in sorted(self._loaded.moved):
             stream = self.streams[name]
             self.core.write(SetPosition(stream.id, stream.epoch, stream.cursor, stream.chain))
-        self.moved.clear()
+        self._loaded.moved.clear()
 
     def announce(self, touched: Iterable[Touched], *, local: bool) -> None:
         """Announce the new view and what changed in it.
@@ -266,13 +296,13 @@ class TaskReplica:
         """
         assert self.document is not None
         view = self.document.view()
-        if self.jumped and not local:
+        if self.loaded.jumped and not local:
             if self.behind:
                 return
-            self.jumped = False
+            self.loaded.jumped = False
             touched = [difference(self.view, view)] if self.view is not None else touched
         changes = changes_of(self.key, view, touched, local=local)
-        self.view = view
+        self.loaded.view = view
         if self.handles or self.openings:
             self.core.emit(Announce(view, changes))
 
