@@ -80,6 +80,8 @@ def connect(path: Path, store_bytes_max: int | None) -> sqlite3.Connection:
         # One connection per process, and no second process: the lock ends with this one, however that ends.
         connection.execute("PRAGMA locking_mode = EXCLUSIVE")
         _identify(connection)
+        # Only now is it known to be ours.
+        os.chmod(path, 0o600)
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA fullfsync = ON")
@@ -97,7 +99,7 @@ def connect(path: Path, store_bytes_max: int | None) -> sqlite3.Connection:
 
 
 def _make_private(path: Path) -> None:
-    """Make the file and its folder for this user alone; a symbolic link is refused.
+    """Make a missing file and its folder for this user alone; a symbolic link is refused.
 
     An existing file is never opened here: closing it again would free the locks that SQLite holds on it.
     """
@@ -107,9 +109,9 @@ def _make_private(path: Path) -> None:
         path.absolute().parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with suppress(FileExistsError):
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+            os.chmod(path, 0o600)
         if not path.is_file():
             raise StoreUnusable("The relay's store is not a regular file.")
-        os.chmod(path, 0o600)
     except OSError as error:
         raise StoreUnusable(f"The relay's store cannot be opened: {os.strerror(error.errno or 0)}.") from None
 

@@ -17,6 +17,7 @@ from sync_core.errors import StoreInUse, StoreUnusable
 
 __all__ = ["Ownership"]
 
+_MAGIC = b"SQLite format 3\x00"
 _PID_READS = 10
 _PID_WAIT_S = 0.02
 
@@ -41,13 +42,18 @@ class Ownership:
             try:
                 _lock(lock)
                 # Only now: closing a second handle of the file would free the locks of an SQLite connection on it.
-                _open_private(real).close()
+                _check_kind(real)
+                _open_private(real, tighten=not real.exists() or not real.stat().st_size).close()
             except BaseException:
                 lock.close()
                 raise
         except OSError as error:
             raise StoreUnusable(f"The store cannot be opened: {os.strerror(error.errno or 0)}.") from error
         return cls(real, lock)
+
+    def tighten(self) -> None:
+        """Take the file from other users; only once it is known to be a store of ours."""
+        os.chmod(self.path, 0o600)
 
     def release(self) -> None:
         """Give the file back; idempotent."""
@@ -68,7 +74,19 @@ def _real_path(path: Path) -> Path:
     return path.absolute().parent.resolve() / path.name
 
 
-def _open_private(path: Path) -> BinaryIO:
+def _check_kind(path: Path) -> None:
+    """Refuse a file that is no database, with the lock file beside it taken away again."""
+    if path.is_file() and not path.is_symlink():
+        with path.open("rb") as file:
+            start = file.read(len(_MAGIC))
+        if start and start != _MAGIC:
+            path.with_name(f"{path.name}-lock").unlink()
+            raise StoreUnusable(
+                "The file is not a store of Segue.", hint="Name another file; this one was not touched."
+            )
+
+
+def _open_private(path: Path, *, tighten: bool = True) -> BinaryIO:
     """Open a file for this user alone, making it if it is missing; never through a symbolic link."""
     if path.is_symlink():
         raise StoreUnusable("The store's path is a symbolic link.", hint="Name the file itself.")
@@ -78,7 +96,7 @@ def _open_private(path: Path) -> BinaryIO:
         mode = os.fstat(file.fileno()).st_mode
         if not stat.S_ISREG(mode):
             raise StoreUnusable("The store's path is not a regular file.")
-        if stat.S_IMODE(mode) != 0o600:
+        if tighten and stat.S_IMODE(mode) != 0o600:
             os.fchmod(file.fileno(), 0o600)
     except BaseException:
         file.close()

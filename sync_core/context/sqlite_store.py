@@ -146,7 +146,9 @@ def _claim(
     owner = Ownership.claim(path)
     try:
         with store_errors():
-            return owner, connect(owner.path, subject, store_bytes_max, device)
+            connection = connect(owner.path, subject, store_bytes_max, device)
+            owner.tighten()
+            return owner, connection
     except BaseException:
         owner.release()
         raise

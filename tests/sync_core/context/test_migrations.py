@@ -9,7 +9,7 @@ from sync_core.context.apply import commit_writes
 from sync_core.context.migrations import MIGRATIONS, Migration, migrate
 from sync_core.context.reads import load_task
 from sync_core.context.sqlite_store import SqliteStore
-from sync_core.errors import StoreDamaged, StoreUnusable
+from sync_core.errors import StoreUnusable
 from sync_core.replica.writes import FollowTask, PutEntry
 from tests.contracts.store_values import MINE, STATE, TASK, make_entry
 
@@ -96,13 +96,27 @@ async def test_another_programs_database_is_refused_and_keeps_every_byte(tmp_pat
     assert path.read_bytes() == before
 
 
-async def test_a_file_that_is_no_database_is_refused_and_keeps_every_byte(tmp_path: Path) -> None:
+async def test_a_file_that_is_no_database_is_refused_and_left_as_it_was(tmp_path: Path) -> None:
     path = tmp_path / "acme.db"
     path.write_text("minutes of the meeting " * 300)
+    path.chmod(0o644)
     before = path.read_bytes()
-    with pytest.raises(StoreDamaged):
+    with pytest.raises(StoreUnusable):
         await SqliteStore.open(path, subject="acme")
     assert path.read_bytes() == before
+    assert path.stat().st_mode & 0o777 == 0o644
+    assert [file.name for file in tmp_path.iterdir()] == ["acme.db"]
+
+
+async def test_a_database_of_somebody_else_keeps_its_mode(tmp_path: Path) -> None:
+    path = tmp_path / "other.db"
+    connection = raw(path)
+    connection.execute("CREATE TABLE theirs (x)")
+    connection.close()
+    path.chmod(0o644)
+    with pytest.raises(StoreUnusable):
+        await SqliteStore.open(path, subject="acme")
+    assert path.stat().st_mode & 0o777 == 0o644
 
 
 async def test_an_open_that_was_cut_off_before_the_first_migration_is_made_good(tmp_path: Path) -> None:
