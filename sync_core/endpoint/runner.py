@@ -151,11 +151,24 @@ class Runner:
         return future
 
     async def _awaited(self, command: Command) -> object:
+        future = self.submit(command)
         try:
-            return await self.submit(command)
+            return await future
         except asyncio.CancelledError:
-            self.post(Cancel(command.ref))
+            self._take_back(command.ref, future)
             raise
+
+    def _take_back(self, ref: int, future: asyncio.Future[object]) -> None:
+        """Nobody waits for this command any more; its answer may have come just when the caller gave up."""
+        if self._replies.pop(ref, None) is not None:
+            self.post(Cancel(ref))
+        elif future.done() and not future.cancelled() and future.exception() is None:
+            self._give_back(future.result())
+
+    def _give_back(self, value: object) -> None:
+        """An answer that nobody took: of an opened task nobody else would give the handle back."""
+        if isinstance(value, TaskView):
+            self.post(CloseTask(self.ref(), value.task))
 
     async def read(self, read: Callable[[Store], Awaitable[T]], answer: type[T]) -> T:
         """Read the store between two turns and return what `read` returned; raises its error, or `Closed`."""
@@ -288,13 +301,10 @@ class Runner:
         value = reply.value
         if isinstance(value, TaskView):
             self._listener.announced(value, ())
-        if future is None:
-            return
-        if not future.done():
+        if future is not None and not future.done():
             future.set_result(value)
-        elif isinstance(value, TaskView):
-            # The task was opened for a caller who had given up: nobody else would give that handle back.
-            self.post(CloseTask(self.ref(), value.task))
+        else:
+            self._give_back(value)
 
     async def _serve(self, request: StoreRead) -> None:
         await self._commit()

@@ -237,6 +237,33 @@ async def test_an_opening_cancelled_at_any_moment_is_given_back(phone: Endpoint)
     await asyncio.wait_for(_unloaded(phone), 5)
 
 
+async def test_an_opening_cancelled_in_the_moment_of_its_answer_is_given_back(phone: Endpoint, task: Task) -> None:
+    async def write_and_interrupt() -> None:
+        # Both are answered after one commit, this one first: its caller goes on before the other one does.
+        await task.slots.confirm("x", 1)
+        opening.cancel()
+
+    writing = asyncio.ensure_future(write_and_interrupt())
+    opening = asyncio.ensure_future(phone.task(KEY).__aenter__())
+    await writing
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    await task.aclose()
+    await asyncio.wait_for(_unloaded(phone), 5)
+
+
+async def test_nothing_is_kept_of_those_who_gave_up_waiting(tmp_path: Path) -> None:
+    async with await _endless(tmp_path) as phone:
+        for given_up in (phone.synced(), phone.task("a/1", create=True).__aenter__()):
+            waiting = asyncio.ensure_future(given_up)
+            await phone.stats()
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+        await phone.stats()
+        assert phone._runner._replies == {}
+
+
 async def test_an_opening_that_was_given_up_creates_nothing_later(tmp_path: Path) -> None:
     async with await _endless(tmp_path, open_timeout_s=0.3) as phone:
         given_up = asyncio.ensure_future(phone.task("a/1", create=True).__aenter__())
