@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from sync_core.endpoint.link import Backoff
     from sync_core.endpoint.listing import TaskInfo
     from sync_core.endpoint.recorded import RecordedCall
+    from sync_core.endpoint.replay import Gap, GapKind, ReplayReport
+    from sync_core.endpoint.restore import Restored
     from sync_core.endpoint.task import Task
     from sync_core.endpoint.tools import Tool, effect_from_mcp, tool
     from sync_core.entry import Effect
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
         Closed,
         Diverged,
         EntryRefused,
+        HistoryTrimmed,
         InDoubt,
         KeyReused,
         NeedsApproval,
@@ -92,7 +95,10 @@ __all__ = [
     "EntryQuarantined",
     "EntryRefused",
     "EntrySetAside",
+    "Gap",
+    "GapKind",
     "HistoryChanged",
+    "HistoryTrimmed",
     "InDoubt",
     "JsonValue",
     "KeyReused",
@@ -112,6 +118,8 @@ __all__ = [
     "ReadOnly",
     "RecordedCall",
     "Refused",
+    "ReplayReport",
+    "Restored",
     "ResultUnavailable",
     "Resync",
     "SegueError",
@@ -157,6 +165,8 @@ _HOMES = (
     "sync_core.endpoint.link",
     "sync_core.endpoint.listing",
     "sync_core.endpoint.recorded",
+    "sync_core.endpoint.replay",
+    "sync_core.endpoint.restore",
     "sync_core.endpoint.task",
     "sync_core.endpoint.tools",
     "sync_core.replica.changes",

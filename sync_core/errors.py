@@ -10,6 +10,7 @@
     ├── StoreDamaged 500        ├── StoreUnusable 409     ├── SyncTimeout 504 (also TimeoutError)
     ├── Refused 403             ├── Diverged 500          ├── WriterReused 409
     ├── EntryRefused 422        ├── ProtocolError 400     ├── Closed 410
+    ├── HistoryTrimmed 410
     └── Unforeseen 500
 
 Neither a sentence nor a hint ever holds the content of a slot, a note or a token, with one stated exception:
@@ -24,6 +25,7 @@ __all__ = [
     "Closed",
     "Diverged",
     "EntryRefused",
+    "HistoryTrimmed",
     "InDoubt",
     "KeyReused",
     "NeedsApproval",
@@ -298,6 +300,18 @@ class Closed(SegueError):
     code = "closed"
     status = 410
     default_hint = "Open it again."
+
+
+class HistoryTrimmed(SegueError):
+    """The log was asked for a place that this file holds in merged form only; `earliest` is the first it can show."""
+
+    code = "history_trimmed"
+    status = 410
+    default_hint = "Ask for a later place, or ask a device that still holds these entries one by one."
+
+    def __init__(self, sentence: str, *, earliest: int, hint: str | None = None) -> None:
+        super().__init__(sentence, hint=hint)
+        self.earliest = earliest
 
 
 class Unforeseen(SegueError):

@@ -31,10 +31,11 @@ TABLE = (
     Layer(
         "sync_core/context", "store rows faults ownership migrations blobs streams reads apply connection sqlite_store"
     ),
+    Layer("sync_core/endpoint", "replay export", pure=True),
     Layer(
         "sync_core/endpoint",
         "transport points runner link tools given changes listing opening readable stored handle history notes recorded"
-        " calls slots brief model_tools turns task endpoint",
+        " calls slots restore audit brief model_tools turns task endpoint",
     ),
     Layer("server_relay", "config clock admission records effects summary", pure=True),
     Layer("server_relay", "sessions streams fanout hello blobs snapshots intake tasks relay", pure=True),
@@ -52,7 +53,7 @@ TABLE = (
         "clients/desktop/rehearse",
         "logs relay_process recording schedule stand_ins devices player stores figures report rehearsal command",
     ),
-    Layer("clients/desktop", "slot note task services watch app __main__"),
+    Layer("clients/desktop", "slot note task audit services watch app __main__"),
 )
 CRDT_FILES = frozenset({"sync_core/document/shared.py"})
 

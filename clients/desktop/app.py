@@ -2,7 +2,7 @@
 
 import typer
 
-from clients.desktop import note, services, slot, task, watch
+from clients.desktop import audit, note, services, slot, task, watch
 from clients.desktop.connection import connected
 
 __all__ = ["app"]
@@ -17,6 +17,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 task.register(app)
+audit.register(app)
 app.add_typer(slot.app, name="slot")
 app.add_typer(note.app, name="note")
 app.command("watch")(connected(watch.watch))

@@ -12,7 +12,7 @@ from sync_core.document.genesis import genesis_update
 from sync_core.document.shared import Changes, DocumentBroken, MapEdit, SharedDoc
 from sync_core.entry import Entry, EntryKind
 
-__all__ = ["rewrite_updates"]
+__all__ = ["Done", "Learner", "rewrite_updates"]
 
 _ROOTS = ("slots", "slotdefs")
 
@@ -34,7 +34,7 @@ def rewrite_updates(
     """
     parts = ([document] if document else []) + [entry.payload for entry in base if entry.kind is EntryKind.UPDATE]
     genesis = genesis_update(subject, task)
-    replay = _Replay(writer, genesis, parts)
+    replay = Learner(writer, genesis, parts)
     target = SharedDoc(writer, genesis)
     target.apply(parts)
     known = b"\x00".join(parts)
@@ -45,7 +45,7 @@ def rewrite_updates(
     return tuple(updates)
 
 
-class _Done:
+class Done:
     """What one update did: keys set and deleted, and notes before and after."""
 
     def __init__(self, changes: Changes, notes: dict[str, tuple[str, str]]) -> None:
@@ -53,8 +53,8 @@ class _Done:
         self.notes = notes
 
 
-class _Replay:
-    """A scratch document that is never written, only fed."""
+class Learner:
+    """A scratch document that is never written, only fed: it tells what each update did. `parts` come before them."""
 
     def __init__(self, writer: int, genesis: bytes, parts: Sequence[bytes]) -> None:
         self._writer = writer
@@ -67,7 +67,7 @@ class _Replay:
         notes = self._shared.apply(self._parts).notes
         self._texts = {name: self._shared.note_text(name) for name in notes}
 
-    def learn(self, update: bytes) -> _Done | None:
+    def learn(self, update: bytes) -> Done | None:
         """Replay an update; None if pycrdt refuses it, which leaves the scratch document as it was before."""
         try:
             changes = self._shared.apply((update,))
@@ -77,10 +77,10 @@ class _Replay:
         self._parts.append(update)
         before = {name: self._texts.get(name, "") for name in sorted(changes.notes)}
         self._texts.update((name, self._shared.note_text(name)) for name in changes.notes)
-        return _Done(changes, {name: (text, self._texts[name]) for name, text in before.items()})
+        return Done(changes, {name: (text, self._texts[name]) for name, text in before.items()})
 
 
-def _repeat(target: SharedDoc, done: _Done, known: bytes) -> bytes:
+def _repeat(target: SharedDoc, done: Done, known: bytes) -> bytes:
     """Do the same on the target. A key that was ever set there is not set again: the write has arrived already."""
     maps = []
     for root in _ROOTS:

@@ -13,6 +13,7 @@ from sync_core.checked import check_choice, check_flag, check_names, check_secon
 from sync_core.context.sqlite_store import SqliteStore
 from sync_core.context.store import Store
 from sync_core.document.view import TaskView
+from sync_core.endpoint.audit import Audit
 from sync_core.endpoint.calls import CallPath
 from sync_core.endpoint.given import check_link, checked_path, tools_by_name
 from sync_core.endpoint.handle import Handle, OpenedTask
@@ -72,6 +73,7 @@ class Endpoint:
         self._handles: dict[Handle, Task] = {}
         self._calls = CallPath(capabilities, self._crash)
         self._runner = Runner(replica, store, self)
+        self._audit = Audit(subject, device, self._runner, replica)
         self._link: Link | None = None
         self._closed = False
 
@@ -169,7 +171,7 @@ class Endpoint:
             create_it, write = check_flag(create, "create"), access == "write"
             view, opened = await self._open_view(check_task(key), create=create_it, version=asked, write=write)
             handle = Handle(self._runner, opened, view.version if asked is None else asked, write)
-            task = Task(handle, self._device, self._calls, self._tools, self._release)
+            task = Task(handle, self._device, self._calls, self._tools, self._release, self._audit)
             self._handles[handle] = task
             return task
 
@@ -230,6 +232,13 @@ class Endpoint:
         """Return a task as this device's file holds it, read anew, with its digest: for audit and tests."""
         task = check_task(key)
         return await self._runner.read(lambda store: read_stored(store, self._subject, task, self._device), StoredTask)
+
+    def export(self, key: str) -> AsyncIterator[dict[str, JsonValue]]:
+        """Iterate over the entries that this device's file holds of a task, as JSON-able objects, for audit.
+
+        Each has author, order and sizes; the value of a secret slot is never in it. Raises `ValueRefused`.
+        """
+        return self._audit.export(check_task(key))
 
     async def synced(self, *, timeout_s: float | None = None) -> None:
         """Wait until all that was written here before the call is stored at the relay, and all it held is merged here.

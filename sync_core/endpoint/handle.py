@@ -68,10 +68,14 @@ class Handle:
             raise Closed("This handle of the task is closed.")
         return self.opened.view
 
-    def check_writable(self) -> None:
-        """Raise `Closed` or `ReadOnly` before anything is sent."""
+    def check_open(self) -> None:
+        """Raise `Closed` on a closed handle."""
         if self.closed:
             raise Closed("This handle of the task is closed.")
+
+    def check_writable(self) -> None:
+        """Raise `Closed` or `ReadOnly` before anything is sent."""
+        self.check_open()
         if not self.writable:
             raise ReadOnly("This handle was opened to read only.")
 
@@ -81,6 +85,5 @@ class Handle:
 
     async def ask(self, command: Command, answer: type[T]) -> T:
         """Carry out a command that reads; raises its error."""
-        if self.closed:
-            raise Closed("This handle of the task is closed.")
+        self.check_open()
         return await self.runner.ask(command, answer)

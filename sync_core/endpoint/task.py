@@ -10,9 +10,10 @@ from types import TracebackType
 from typing import Literal, ParamSpec, TypeVar
 from weakref import WeakSet
 
-from sync_core.checked import check_instance
+from sync_core.checked import check_instance, check_whole
 from sync_core.document.calls import CallState, PlannedCall
 from sync_core.document.view import TaskView
+from sync_core.endpoint.audit import Audit
 from sync_core.endpoint.brief import Brief, BriefView, tell
 from sync_core.endpoint.calls import CallPath
 from sync_core.endpoint.changes import Changes
@@ -21,11 +22,14 @@ from sync_core.endpoint.history import History, Message
 from sync_core.endpoint.model_tools import model_tools
 from sync_core.endpoint.notes import Notes
 from sync_core.endpoint.recorded import RecordedCall, RecordedCalls
+from sync_core.endpoint.replay import ReplayReport
+from sync_core.endpoint.restore import Restored, bring_back
 from sync_core.endpoint.slots import Slots
 from sync_core.endpoint.tools import Tool
 from sync_core.endpoint.turns import Turns
 from sync_core.errors import AccessFixed
 from sync_core.ids import check_name, check_step
+from sync_core.limits import RECORD_NUMBER_MAX
 from sync_core.replica.commands import PlanCall
 from sync_core.values import JsonValue, canonical
 
@@ -47,11 +51,13 @@ class Task:
         calls: CallPath,
         tools: dict[str, Tool[..., object]],
         release: Callable[[Handle], Awaitable[None]],
+        audit: Audit,
     ) -> None:
         self._handle = handle
         self._device = device
         self._call_path = calls
         self._release = release
+        self._audit = audit
         self._tools = tools
         self._watchers: WeakSet[Changes] = WeakSet()
         self.slots = Slots(handle)
@@ -178,6 +184,27 @@ class Task:
             self._handle.opened.watch(changes)
         return changes
 
+    # --- audit --------------------------------------------------------------------------------------------------------
+
+    async def replay(self, at: int | None = None) -> ReplayReport:
+        """Build the task anew from this device's file, compare the digests with the live task's, and list the gaps.
+
+        No tool, relay or device is asked. `at` shows it as of that place of the `state` stream. Raises `HistoryTrimmed`
+        where this file holds that place in merged form only, `ValueRefused` for one that it does not have.
+        """
+        self._handle.check_open()
+        return await self._audit.replay(self.key, None if at is None else _place(at))
+
+    async def restore(self, at: int) -> Restored:
+        """Bring back, as new entries of this device, slots and notes that were deleted since a place of `state`.
+
+        A value that was replaced by one that stands, and what was written since, stays. Calls are never touched. Raises
+        `ReadOnly`, and what `replay` raises.
+        """
+        self._handle.check_writable()
+        place = _place(at)
+        return await bring_back(place, await self._audit.find_lost(self.key, place), self.slots, self.notes)
+
     # --- the end ------------------------------------------------------------------------------------------------------
 
     async def aclose(self) -> None:
@@ -199,6 +226,10 @@ class Task:
 
     def __repr__(self) -> str:
         return f"Task({self.key!r}, version={self.version}, access={self.access!r})"
+
+
+def _place(at: object) -> int:
+    return check_whole(at, "at", least=0, most=RECORD_NUMBER_MAX)
 
 
 def _check_tool(tool: object) -> None:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from sync_core.document.view import TaskView
 from sync_core.errors import SegueError, StoreDamaged, Unforeseen
-from sync_core.ids import Entropy
+from sync_core.ids import Entropy, StreamName
 from sync_core.limits import TASK_WRITES_WARNING
 from sync_core.replica import commands as c
 from sync_core.replica import digests, recovery
@@ -73,6 +73,14 @@ class Replica:
     def loaded(self) -> int:
         """How many documents are in memory."""
         return sum(task.document is not None for task in self._table.tasks.values())
+
+    def live_digests(self, task: str) -> dict[StreamName, bytes]:
+        """Return the digest of each stream of a task as it is in memory, what waits to be sent included; for audit."""
+        found = self._table.get(task)
+        document = found.document if found is not None else None
+        if found is None or document is None:
+            return {}
+        return {name: document.digest(name, stream.writers) for name, stream in found.streams.items()}
 
     def handle(self, event: c.Command | e.Event, now_ms: int, wall_ms: int) -> list[e.Effect]:
         """Take one event and return what must be done, in order.

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from sync_core import errors
-from sync_core.errors import KeyReused, PreconditionFailed, SegueError, StoreInUse, SyncTimeout
+from sync_core.errors import HistoryTrimmed, KeyReused, PreconditionFailed, SegueError, StoreInUse, SyncTimeout
 
 LEAVES = [one for one in vars(errors).values() if inspect.isclass(one) and one.__module__ == errors.__name__]
 LEAVES.remove(SegueError)
@@ -15,6 +15,7 @@ FIELDS: dict[type[SegueError], dict[str, object]] = {
     PreconditionFailed: {"current_text": "the newer text", "current_sha256": "0" * 64},
     KeyReused: {"recorded_digest": "a", "given_digest": "b"},
     StoreInUse: {"owner_pid": 17},
+    HistoryTrimmed: {"earliest": 12},
 }
 
 

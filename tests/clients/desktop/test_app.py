@@ -24,6 +24,9 @@ NAMES = {
     "stats",
     "demo",
     "rehearse",
+    "replay",
+    "export",
+    "restore",
 }
 
 

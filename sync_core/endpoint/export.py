@@ -1,0 +1,180 @@
+"""Export: a task's event log as JSON-able objects, one per entry, with author, order and sizes; for audit.
+
+The value of a secret slot never leaves: neither as a write of the slot, nor inside an argument, result or message that
+holds it, which is withheld whole.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import msgspec
+
+from sync_core.document.definitions import decode_definition
+from sync_core.document.genesis import genesis_update
+from sync_core.document.rewrite import Done, Learner
+from sync_core.document.slots import decode_write
+from sync_core.endpoint.replay import READER, Kept, merged_row
+from sync_core.entry import Entry, EntryKind, decode_record, decode_snapshot
+from sync_core.errors import EntryRefused
+from sync_core.ids import split_stream
+from sync_core.replica.writes import StreamImage
+from sync_core.values import JsonValue, canonical, parse
+
+__all__ = ["WITHHELD", "export_entries"]
+
+WITHHELD = "(withheld: it holds the value of a secret slot)"
+_SECRET_CHARS_MIN = 4
+"""Shorter values stand in every text by chance: `true`, `12`. They are withheld as values of their slot only."""
+
+_Line = dict[str, JsonValue]
+
+
+def export_entries(subject: str, kept: Kept) -> Iterator[_Line]:
+    """Yield one object per entry: streams by name, each in relay order, then what has no place; then what is set aside.
+
+    An entry has stream, place (None without one), writer, writer_seq, device, vouched_by, at_ms (the device's clock,
+    for display only), kind, standing, size_bytes, blob, and `update` or `record`. What is held in merged form only is
+    one object of kind `merged`, where its places were.
+    """
+    done = _learn(subject, kept)
+    secrets = _Secrets(done.values())
+    for image in kept.image.streams:
+        if image.covers_seq or image.document:
+            yield _merged(image)
+        for entry in image.entries:
+            body = _body(entry, done.get(_key(entry)), secrets)
+            yield {**_head(kept, entry, "counted"), **body}
+        for standing, asides in (("set_aside", image.set_aside), ("quarantined", image.quarantined)):
+            for aside in asides:
+                yield {**_head(kept, aside.entry, standing), "code": aside.code}
+
+
+def _key(entry: Entry) -> tuple[str, int, int]:
+    return entry.stream, entry.writer, entry.writer_seq
+
+
+def _merged(image: StreamImage) -> _Line:
+    return {
+        "stream": split_stream(image.stream)[1].value,
+        "kind": "merged",
+        "covers_place": image.covers_seq,
+        "size_bytes": len(image.document),
+    }
+
+
+def _head(kept: Kept, entry: Entry, standing: str) -> _Line:
+    blob: JsonValue = None
+    if entry.blob is not None:
+        blob = {"sha256": entry.blob, "size_bytes": kept.blob_bytes.get(entry.blob)}
+    return {
+        "stream": split_stream(entry.stream)[1].value,
+        "place": entry.relay_seq,
+        "writer": entry.writer,
+        "writer_seq": entry.writer_seq,
+        "device": entry.device,
+        "vouched_by": entry.vouched_by,
+        "at_ms": entry.at_ms,
+        "kind": entry.kind.value,
+        "standing": standing,
+        "size_bytes": len(entry.payload),
+        "blob": blob,
+    }
+
+
+def _body(entry: Entry, done: Done | None, secrets: "_Secrets") -> _Line:
+    if entry.kind is EntryKind.UPDATE:
+        return {"update": None if done is None else _update(done, secrets)}
+    if entry.kind is EntryKind.SNAPSHOT:
+        return {}
+    try:
+        record: dict[str, JsonValue] = msgspec.to_builtins(decode_record(entry.kind, entry.payload))
+    except EntryRefused:
+        return {"record": None}
+    return {"record": {name: secrets.checked(value) for name, value in record.items()}}
+
+
+def _update(done: Done, secrets: "_Secrets") -> _Line:
+    slots, definitions = done.changes.slots, done.changes.slotdefs
+    return {
+        "set": [_write(key, text, secrets) for key, text in sorted(slots.items()) if text is not None],
+        "deleted": [_named(key) for key, text in sorted(slots.items()) if text is None],
+        "declared": [_named(key) for key, text in sorted(definitions.items()) if text is not None],
+        "undeclared": [_named(key) for key, text in sorted(definitions.items()) if text is None],
+        "notes": [
+            {"note": name, "bytes_before": len(before.encode()), "bytes_after": len(after.encode())}
+            for name, (before, after) in sorted(done.notes.items())
+        ],
+    }
+
+
+def _named(key: str) -> _Line:
+    name, _, write_id = key.partition("/")
+    return {"slot": name, "write_id": write_id}
+
+
+def _write(key: str, stored: str, secrets: "_Secrets") -> _Line:
+    """A write with its value as canonical JSON text, so that no number is rounded; without it where it is secret."""
+    named = _named(key)
+    name, _, write_id = key.partition("/")
+    candidate = decode_write(write_id, stored)
+    if not candidate.readable:
+        return {**named, "readable": False}
+    told: _Line = {
+        **named,
+        "status": candidate.status.value,
+        "n": candidate.n,
+        "author": candidate.author,
+        "source": secrets.checked(candidate.source),
+    }
+    return {**told, "secret": True} if name in secrets.names else {**told, "value_json": candidate.text}
+
+
+def _learn(subject: str, kept: Kept) -> Mapping[tuple[str, int, int], Done]:
+    """Return what each update did, told by a scratch document; the merged content comes before all of them."""
+    entries = [entry for image in kept.image.streams for entry in image.entries]
+    base = [decode_snapshot(data).document for data in kept.snapshots.values()]
+    learner = Learner(READER, genesis_update(subject, kept.image.task), ())
+    found: dict[tuple[str, int, int], Done] = {}
+    for number, part in enumerate(filter(None, (merged_row(kept), *base))):
+        done = learner.learn(part)
+        if done is not None:
+            found["", 0, number] = done
+    for entry in entries:
+        if entry.kind is EntryKind.UPDATE and (done := learner.learn(entry.payload)) is not None:
+            found[_key(entry)] = done
+    return found
+
+
+class _Secrets:
+    """The slots that any definition ever called secret, and the values that they ever had."""
+
+    def __init__(self, done: Iterable[Done]) -> None:
+        everything = list(done)
+        self.names = frozenset(
+            key.partition("/")[0]
+            for each in everything
+            for key, text in each.changes.slotdefs.items()
+            if text is not None and _is_secret(text)
+        )
+        self._texts: set[str] = set()
+        for each in everything:
+            for key, text in each.changes.slots.items():
+                if text is not None and key.partition("/")[0] in self.names:
+                    self._add(decode_write("", text).text)
+
+    def _add(self, text: str) -> None:
+        """A value may stand in a record as it is, as JSON, or as JSON within JSON."""
+        forms = {text, canonical(text)[1:-1]}
+        plain = parse(text) if text.startswith('"') else None
+        if isinstance(plain, str):
+            forms |= {plain, text[1:-1], canonical(text[1:-1])[1:-1]}
+        self._texts |= {form for form in forms if len(form) >= _SECRET_CHARS_MIN}
+
+    def checked(self, value: JsonValue) -> JsonValue:
+        """Return a field of a record, or that it is withheld."""
+        held = value if isinstance(value, str) else "" if value is None else canonical(value)
+        return WITHHELD if any(text in held for text in self._texts) else value
+
+
+def _is_secret(stored: str) -> bool:
+    definition = decode_definition(stored).definition
+    return definition is not None and definition.secret
