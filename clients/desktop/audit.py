@@ -6,7 +6,7 @@ import msgspec
 import typer
 
 from clients.desktop.connection import Session, connected
-from clients.desktop.output import Answer, ExitStatus, JsonDocument, Table, emit_line
+from clients.desktop.output import Answer, ExitStatus, JsonDocument, Table, emit_line, emit_remark
 from clients.desktop.shapes import call_document, calls_table, note_document, slot_document, slots_table
 
 __all__ = ["export", "register", "replay", "restore"]
@@ -67,7 +67,8 @@ async def replay(
 async def export(session: Session, task: _TaskKey) -> None:
     """Write this device's log of the task as JSON lines: author, order, kind, content and sizes; no secret value."""
     async with session.task(task):
-        await session.synced()
+        for remark in (await session.synced()).sentences():
+            emit_remark(remark)
         async for line in session.endpoint.export(task):
             emit_line(msgspec.Raw(msgspec.json.encode(line)), "", as_json=True)
 
