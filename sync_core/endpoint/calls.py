@@ -14,7 +14,7 @@ from sync_core.endpoint.points import CallPoint, Crashed, due
 from sync_core.endpoint.recorded import recorded_text
 from sync_core.endpoint.tools import BoundArguments, Tool
 from sync_core.entry import Effect
-from sync_core.errors import KeyReused, NeedsCapability, ResultUnavailable, ValueRefused
+from sync_core.errors import Closed, KeyReused, NeedsCapability, ResultUnavailable, ValueRefused
 from sync_core.ids import check_step
 from sync_core.limits import ARGUMENT_INLINE_BYTES_MAX, BLOB_BYTES_MAX
 from sync_core.replica.commands import BeginCall, EndCall, PlanCall
@@ -133,12 +133,20 @@ async def _shared(execution: Execution) -> str:
     try:
         return await asyncio.shield(execution.task)
     except asyncio.CancelledError:
+        if execution.closing and not _is_cancelled():
+            raise Closed("The endpoint was closed while the tool ran; the call is recorded as cancelled.") from None
         if execution.waiting == 1 and not execution.task.done():
             execution.task.cancel()
             await asyncio.wait([execution.task])
         raise
     finally:
         execution.waiting -= 1
+
+
+def _is_cancelled() -> bool:
+    """Whether somebody cancelled the coroutine that runs now, and not only what it waits for."""
+    current = asyncio.current_task()
+    return current is not None and current.cancelling() > 0
 
 
 async def _to_the_end(future: asyncio.Future[object]) -> tuple[object, bool]:

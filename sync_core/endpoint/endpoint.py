@@ -221,8 +221,18 @@ class Endpoint:
                 yield info
 
     async def evict(self, key: str) -> None:
-        """Forget a task on this device alone; raises `UnsentWork` while the relay has not stored all of it."""
-        await self._runner.tell(EvictTask(self._runner.ref(), check_task(key)))
+        """Forget a task on this device alone; its open handles are closed.
+
+        Raises `UnsentWork` while the relay has not stored all of it.
+        """
+        task = check_task(key)
+        opened = [(handle, of) for handle, of in self._handles.items() if handle.key == task]
+        await self._runner.tell(EvictTask(self._runner.ref(), task))
+        for handle, of in opened:
+            # There is nothing to give back: the task went with its handles.
+            if self._handles.pop(handle, None) is not None:
+                self._forget(handle.opened)
+            await of.aclose()
 
     async def compact(self, key: str) -> None:
         """Merge what is stored of a task into one row, after checking that the content is equal."""
@@ -290,8 +300,12 @@ class Endpoint:
         """The runner stopped for a failure: the link goes, and whoever watches is told."""
         if self._link is not None:
             self._link.stop()
+        self._go_offline(error.sentence)
         for opened in self._opened.values():
             opened.fail(error)
+
+    def _go_offline(self, reason: str) -> None:
+        self._status = msgspec.structs.replace(self._status, link=LinkState.OFFLINE, reason=reason)
 
     # --- the end ------------------------------------------------------------------------------------------------------
 
@@ -320,29 +334,31 @@ class Endpoint:
         try:
             await self._runner.close()
         finally:
-            await self._close_link()
-            await self._store.close()
+            await self._close_parts()
 
-    async def _close_link(self) -> None:
-        if self._link is not None:
-            await self._link.close()
+    async def _close_parts(self) -> None:
+        self._go_offline("the endpoint is closed")
+        try:
+            if self._link is not None:
+                await self._link.close()
+        finally:
+            await self._store.close()
 
     async def _crash(self) -> None:
         """Drop everything as a crash would: what is not durable is gone, nobody is told, the store's lock is free."""
         self._closed = True
         await self._runner.abort()
-        await self._close_link()
-        await self._store.close()
+        await self._close_parts()
         await self._cancel_calls()
         for task in list(self._handles.values()):
             await task.aclose()
 
     async def _cancel_calls(self) -> None:
-        running = [execution.task for opened in self._opened.values() for execution in opened.executions.values()]
-        others = [call for call in running if call is not asyncio.current_task()]
-        for call in others:
-            call.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
+        running = [execution for opened in self._opened.values() for execution in opened.executions.values()]
+        others = [execution for execution in running if execution.task is not asyncio.current_task()]
+        for execution in others:
+            execution.end()
+        await asyncio.gather(*(execution.task for execution in others), return_exceptions=True)
 
     async def __aenter__(self) -> "Endpoint":
         return self

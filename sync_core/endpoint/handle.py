@@ -23,6 +23,12 @@ class Execution:
         self.tool = tool
         self.digest = digest
         self.waiting = 0
+        self.closing = False
+
+    def end(self) -> None:
+        """Cancel it because the endpoint closes: whoever waits for it did not ask for that, and is told so."""
+        self.closing = True
+        self.task.cancel()
 
 
 class OpenedTask:

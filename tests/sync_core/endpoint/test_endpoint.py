@@ -17,8 +17,6 @@ from sync_core.context.sqlite_store import SqliteStore
 from sync_core.document.slots import SlotState
 from sync_core.endpoint.endpoint import Endpoint
 from sync_core.endpoint.task import Task
-from sync_core.endpoint.tools import tool
-from sync_core.entry import Effect
 from sync_core.errors import (
     AccessFixed,
     Closed,
@@ -32,25 +30,12 @@ from sync_core.errors import (
 )
 from sync_core.replica.replica import Replica
 from sync_core.replica.writes import Write
-from tests.sync_core.endpoint.conftest import KEY
-from tests.sync_core.endpoint.memory_transport import MemoryTransport
+from tests.sync_core.endpoint.conftest import KEY, endless
 
 
 async def _unloaded(endpoint: Endpoint) -> None:
     while (await endpoint.stats()).documents:
         continue
-
-
-async def _endless(folder: Path, open_timeout_s: float = 60) -> Endpoint:
-    """An endpoint whose relay takes the connection and never answers."""
-    return await Endpoint.open(
-        folder / "waiting.db",
-        subject="acme",
-        device="phone",
-        relay="memory:relay",
-        transport=MemoryTransport(),
-        open_timeout_s=open_timeout_s,
-    )
 
 
 async def test_opening_can_be_awaited_or_entered_and_closing_twice_is_closing_once(tmp_path: Path) -> None:
@@ -129,60 +114,6 @@ async def test_a_second_process_on_the_same_file_is_told_whose_it_is_within_a_se
         assert int(output) == os.getpid()
 
 
-async def test_after_closing_every_use_says_so(tmp_path: Path) -> None:
-    phone = await Endpoint.open(tmp_path / "a.db", subject="acme", device="phone")
-    task = await phone.task(KEY, create=True)
-    other = await phone.task(KEY)
-    await other.aclose()
-    await task.slots.confirm("x", 1)
-    for use in (lambda: other.slots["x"], lambda: other.view, lambda: other.brief()):
-        with pytest.raises(Closed):
-            use()
-    with pytest.raises(Closed):
-        await other.slots.confirm("x", 2)
-    await phone.aclose()
-    for use in (
-        lambda: task.slots.confirm("x", 2),
-        lambda: phone.task(KEY),
-        lambda: phone.stats(),
-        lambda: phone.evict(KEY),
-    ):
-        with pytest.raises(Closed) as caught:
-            await use()
-        assert caught.value.status == 410
-
-
-async def test_closing_ends_watches_and_cancels_running_calls_which_are_recorded(tmp_path: Path) -> None:
-    started = asyncio.Event()
-
-    @tool(effect=Effect.READ)
-    async def slow() -> None:
-        started.set()
-        await asyncio.Event().wait()
-
-    phone = await Endpoint.open(tmp_path / "a.db", subject="acme", device="phone")
-    task = await phone.task(KEY, create=True)
-    changes = task.changes()
-    calling = asyncio.create_task(task.call("slow", slow))
-    await started.wait()
-    await phone.aclose()
-    assert [type(change).__name__ async for change in changes] == ["CallChanged", "CallChanged"]
-    with pytest.raises(asyncio.CancelledError):
-        await calling
-    async with Endpoint.open(tmp_path / "a.db", subject="acme", device="phone") as phone:
-        assert (await phone.task(KEY)).calls["slow"].state.value == "failed"
-
-
-async def test_whoever_waits_when_the_endpoint_closes_is_told(tmp_path: Path) -> None:
-    phone = await _endless(tmp_path)
-    waiting = asyncio.ensure_future(phone.task(KEY, create=True).__aenter__())
-    await phone.stats()
-    assert not waiting.done()
-    await phone.aclose()
-    with pytest.raises(Closed):
-        await waiting
-
-
 async def test_a_task_leaves_memory_with_its_last_handle(phone: Endpoint) -> None:
     first = await phone.task(KEY, create=True)
     second = await phone.task(KEY)
@@ -212,7 +143,7 @@ async def test_an_opening_that_fails_or_is_cancelled_leaves_nothing_open(tmp_pat
     with pytest.raises(NotSyncedYet):
         await phone.task("a/1")
     assert (await phone.stats()).open_tasks == 0
-    async with await _endless(tmp_path) as waiting:
+    async with await endless(tmp_path) as waiting:
         opening = asyncio.ensure_future(waiting.task("a/1", create=True).__aenter__())
         await waiting.stats()
         opening.cancel()
@@ -253,7 +184,7 @@ async def test_an_opening_cancelled_in_the_moment_of_its_answer_is_given_back(ph
 
 
 async def test_nothing_is_kept_of_those_who_gave_up_waiting(tmp_path: Path) -> None:
-    async with await _endless(tmp_path) as phone:
+    async with await endless(tmp_path) as phone:
         for given_up in (phone.synced(), phone.task("a/1", create=True).__aenter__()):
             waiting = asyncio.ensure_future(given_up)
             await phone.stats()
@@ -265,7 +196,7 @@ async def test_nothing_is_kept_of_those_who_gave_up_waiting(tmp_path: Path) -> N
 
 
 async def test_an_opening_that_was_given_up_creates_nothing_later(tmp_path: Path) -> None:
-    async with await _endless(tmp_path, open_timeout_s=0.3) as phone:
+    async with await endless(tmp_path, open_timeout_s=0.3) as phone:
         given_up = asyncio.ensure_future(phone.task("a/1", create=True).__aenter__())
         await phone.stats()
         given_up.cancel()
