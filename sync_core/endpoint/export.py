@@ -17,13 +17,13 @@ from sync_core.entry import Entry, EntryKind, decode_record, decode_snapshot
 from sync_core.errors import EntryRefused
 from sync_core.ids import split_stream
 from sync_core.replica.writes import StreamImage
-from sync_core.values import JsonValue, canonical, parse
+from sync_core.values import JsonValue, canonical
 
 __all__ = ["WITHHELD", "export_entries"]
 
 WITHHELD = "(withheld: it holds the value of a secret slot)"
 _SECRET_CHARS_MIN = 4
-"""Shorter values stand in every text by chance: `true`, `12`. They are withheld as values of their slot only."""
+"""Shorter values, and true, false and null, stand in every text by chance: only their slot's writes withhold them."""
 
 _Line = dict[str, JsonValue]
 
@@ -159,20 +159,28 @@ class _Secrets:
         for each in everything:
             for key, text in each.changes.slots.items():
                 if text is not None and key.partition("/")[0] in self.names:
-                    self._add(decode_write("", text).text)
+                    self._add(decode_write("", text).value)
 
-    def _add(self, text: str) -> None:
-        """A value may stand in a record as it is, as JSON, or as JSON within JSON."""
-        forms = {text, canonical(text)[1:-1]}
-        plain = parse(text) if text.startswith('"') else None
-        if isinstance(plain, str):
-            forms |= {plain, text[1:-1], canonical(text[1:-1])[1:-1]}
-        self._texts |= {form for form in forms if len(form) >= _SECRET_CHARS_MIN}
+    def _add(self, value: JsonValue) -> None:
+        """Each part of a value counts by itself: a record may hold one without the others."""
+        if isinstance(value, (dict, list)):
+            for part in value.values() if isinstance(value, dict) else value:
+                self._add(part)
+            return
+        text = _bare(value)
+        if not isinstance(value, (bool, type(None))) and len(text) >= _SECRET_CHARS_MIN:
+            self._texts.add(text)
 
     def checked(self, value: JsonValue) -> JsonValue:
         """Return a field of a record, or that it is withheld."""
-        held = value if isinstance(value, str) else "" if value is None else canonical(value)
+        held = _bare(value)
         return WITHHELD if any(text in held for text in self._texts) else value
+
+
+def _bare(value: JsonValue) -> str:
+    """A value as text that is the same however often it was put into JSON within JSON."""
+    text = canonical(value)
+    return (text[1:-1] if isinstance(value, str) else text).replace("\\", "")
 
 
 def _is_secret(stored: str) -> bool:

@@ -11,7 +11,6 @@ import pytest
 from sync_core.endpoint.endpoint import Endpoint
 from sync_core.endpoint.export import WITHHELD, export_entries
 from sync_core.endpoint.replay import Kept
-from sync_core.endpoint.task import Task
 from sync_core.endpoint.tools import tool
 from sync_core.entry import Effect
 from sync_core.errors import ValueRefused
@@ -74,8 +73,15 @@ async def test_every_entry_has_author_order_kind_and_size(ends: TwoEndpoints) ->
 async def test_the_value_of_a_secret_slot_is_in_no_line_whenever_it_was_called_secret(ends: TwoEndpoints) -> None:
     task = await ends.phone.task(KEY, create=True)
     await task.slots.confirm("iban", SECRET)
+    await task.slots.confirm("account", {"owner": ["Ada Lovelace"], "number": 7755331})
+    await task.slots.confirm("flag", True)
     await task.call("check", check, SECRET)
-    call = {"id": "c1", "type": "function", "function": {"name": "check", "arguments": json.dumps({"value": SECRET})}}
+    await task.call("owner", check, "It belongs to Ada Lovelace.")
+    call = {
+        "id": "c1",
+        "type": "function",
+        "function": {"name": "check", "arguments": json.dumps({"value": f"it is {SECRET}."})},
+    }
     await task.history.append_turn({"role": "assistant", "tool_calls": [call]})
     await task.slots.confirm("pin", 482913)
     await task.call("pin", check, "it is 482913")
@@ -83,24 +89,34 @@ async def test_the_value_of_a_secret_slot_is_in_no_line_whenever_it_was_called_s
     assert "DE02" in before and "482913" in before
     await task.slots.declare("iban", ask="IBAN?", secret=True)
     await task.slots.declare("pin", ask="PIN?", secret=True)
+    await task.slots.declare("account", ask="Account?", secret=True)
+    await task.slots.declare("flag", ask="Flag?", secret=True)
     await ends.synced()
     await ends.desktop.task(KEY)
     for endpoint in (ends.phone, ends.desktop):
         lines = await exported(endpoint)
         text = json.dumps(lines, ensure_ascii=False)
         assert "DE02" not in text and "1203" not in text and "482913" not in text
+        assert "Lovelace" not in text and "7755331" not in text
         [write] = [w for line in lines if "update" in line for w in line["update"]["set"] if w["slot"] == "iban"]
         assert write["secret"] is True and "value_json" not in write
         withheld = [line["record"] for line in lines if WITHHELD in line.get("record", {}).values()]
         assert {record["type"] for record in withheld} == {"intent", "outcome", "item"}
+        assert all(record["ok"] is True for record in withheld if record["type"] == "outcome")
 
 
-async def test_a_slot_stays_secret_after_its_definition_was_replaced(task: Task, phone: Endpoint) -> None:
+async def test_a_slot_stays_secret_after_its_definition_was_merged(ends: TwoEndpoints) -> None:
+    task = await ends.phone.task(KEY, create=True)
     await task.slots.declare("iban", ask="IBAN?", secret=True)
     await task.slots.declare("iban", ask="Another question?")
     await task.slots.confirm("iban", "DE0212")
-    await phone.compact(KEY)
-    assert "DE0212" not in json.dumps(await exported(phone))
+    await ends.synced()
+    await ends.phone.compact(KEY)
+    await task.call("check", check, "DE0212")
+    await task.slots.confirm("iban", "DE0299")
+    lines = await exported(ends.phone)
+    assert {line["kind"] for line in lines} == {"merged", "version", "call", "update"}
+    assert "DE02" not in json.dumps(lines)
 
 
 async def test_what_does_not_count_and_what_is_merged_is_told(ends: TwoEndpoints) -> None:

@@ -6,13 +6,17 @@ from pathlib import Path
 import pytest
 
 from sync_core.document.calls import CallState
+from sync_core.document.genesis import genesis_update
+from sync_core.document.shared import MapEdit, SharedDoc
 from sync_core.document.slots import CandidateStatus, SlotState
+from sync_core.endpoint.restore import bring_back, find_lost
 from sync_core.endpoint.task import Task
 from sync_core.endpoint.tools import tool
-from sync_core.entry import Effect
+from sync_core.entry import Effect, Entry, EntryKind
 from sync_core.errors import HistoryTrimmed, ReadOnly, ValueRefused
 from sync_core.testing import TwoEndpoints, assert_converged, two_endpoints
 from tests.sync_core.endpoint.conftest import KEY
+from tests.sync_core.endpoint.test_replay import kept_of, state_in, state_with
 
 RUNS: list[str] = []
 
@@ -160,6 +164,31 @@ async def test_a_value_that_no_longer_fits_is_left_and_said(ends: TwoEndpoints) 
     done = await task.restore(at)
     assert done.values == (("b", CandidateStatus.CONFIRMED),)
     assert [left.what for left in done.left] == ["a (confirmed)"] and "text" not in done.left[0].why
+
+
+async def test_a_definition_that_was_deleted_is_declared_again_as_it_was(ends: TwoEndpoints) -> None:
+    task = await ends.phone.task(KEY, create=True)
+    schema = {"type": "string", "minLength": 2}
+    await task.slots.declare("iban", ask="IBAN?", schema=schema, required=True, secret=True, order=3)
+    await task.slots.confirm("iban", "DE02")
+    await ends.synced()
+    kept = await kept_of(ends.phone)
+    image = state_in(kept)
+    # No command deletes a definition, but a peer's own program may.
+    peer = SharedDoc(2**40, genesis_update("test", KEY))
+    made = peer.apply(entry.payload for entry in image.entries if entry.kind is EntryKind.UPDATE)
+    payload, _ = peer.write([MapEdit("slots", tuple(made.slots)), MapEdit("slotdefs", tuple(made.slotdefs))])
+    place = image.cursor + 1
+    wiped = Entry(image.stream, 2**40, 1, EntryKind.UPDATE, payload, "peer", relay_seq=place)
+    lost = find_lost("test", "phone", state_with(kept, entries=(*image.entries, wiped), cursor=place), image.cursor)
+    [(name, definition)] = lost.definitions
+    assert definition == task.slots["iban"].definition and [each.slot for each in lost.candidates] == ["iban"]
+
+    other = await ends.phone.task("other", create=True)
+    done = await bring_back(image.cursor, lost, other.slots, other.notes)
+    assert (done.definitions, done.values) == (("iban",), (("iban", CandidateStatus.CONFIRMED),))
+    slot = other.slots[name]
+    assert (slot.definition, slot.secret, slot.value) == (definition, True, "DE02")
 
 
 async def test_restoring_needs_write_access_and_a_place_that_is_here(ends: TwoEndpoints) -> None:
