@@ -48,12 +48,12 @@ class Changes:
         return self
 
     async def __anext__(self) -> Change:
-        await self._arrived.wait()
+        # Of several who wait, one takes what arrived and the others wait on.
+        while not self._waiting and not self._ended:
+            self._arrived.clear()
+            await self._arrived.wait()
         if self._waiting:
-            change = self._waiting.popleft()
-            if not self._waiting and not self._ended:
-                self._arrived.clear()
-            return change
+            return self._waiting.popleft()
         if self._error is not None:
             raise self._error
         raise StopAsyncIteration

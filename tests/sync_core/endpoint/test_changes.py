@@ -32,6 +32,21 @@ async def test_a_watcher_waits_for_the_next_change() -> None:
     assert await waiting == HistoryChanged(TASK, local=False)
 
 
+async def test_of_two_who_wait_at_one_iterator_each_change_goes_to_one_and_the_other_waits_on() -> None:
+    changes = Changes(TASK)
+    waiting = [asyncio.ensure_future(anext(changes)) for _ in range(2)]
+    await asyncio.sleep(0)
+    changes.put((_change(1),))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert [one.done() for one in waiting] == [True, False]
+    changes.put((_change(2),))
+    assert [await one for one in waiting] == [_change(1), _change(2)]
+    changes.end()
+    with pytest.raises(StopAsyncIteration):
+        await anext(changes)
+
+
 async def test_a_watcher_that_is_too_slow_gets_one_resync_and_then_what_follows() -> None:
     changes = Changes(TASK)
     for number in range(CHANGES_WAITING_MAX + 1):
