@@ -1,6 +1,6 @@
 """`task.slots`: read and write structured parameters; the handle remembers which candidates its caller has read."""
 
-from collections.abc import Mapping, Set
+from collections.abc import Iterator, Mapping, Set
 
 from sync_core.checked import check_instance, check_text, refused
 from sync_core.document.definitions import check_definition
@@ -28,7 +28,7 @@ class Slots:
 
     A write deletes only what was read: the candidates of `read`, or, left out, those that this handle last gave out
     for the slot through `slots[…]`, `missing()`, `conflicted()` or a brief, or wrote itself. `items()` gives every slot
-    with its own token and moves nothing.
+    with its own token, and iterating gives the names; neither moves anything.
     """
 
     def __init__(self, handle: Handle) -> None:
@@ -44,6 +44,20 @@ class Slots:
         slot = known.get(name) or Slot(name, SlotState.MISSING)
         self._tokens[name] = slot.token
         return slot
+
+    def __contains__(self, name: object) -> bool:
+        """Whether the task has a slot of this name, declared or written; it does not count as reading."""
+        return name in self._names()
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the names, in the order in which the slots are asked."""
+        return iter(self._names())
+
+    def __len__(self) -> int:
+        return len(self._names())
+
+    def _names(self) -> tuple[str, ...]:
+        return tuple(slot.name for slot in in_order(self._handle.view.slots))
 
     def missing(self) -> tuple[Slot, ...]:
         """Return the declared slots without a value: required ones first, then by their order and name."""

@@ -137,6 +137,18 @@ async def test_a_slot_that_nobody_wrote_is_missing_and_a_bad_name_is_refused(tas
         _ = task.slots["../x"]
 
 
+async def test_slots_are_looked_through_like_a_mapping_without_being_read(task: Task, other: Task) -> None:
+    await task.slots.declare("z", ask="Z?", required=True)
+    await other.slots.confirm("a", "theirs")
+    assert list(task.slots) == ["z", "a"]
+    assert len(task.slots) == 2
+    assert "a" in task.slots
+    for absent in ("b", "../x", 5, None, []):
+        assert absent not in task.slots
+    await task.slots.confirm("a", "mine")
+    assert _values(task, "a") == ["mine", "theirs"]
+
+
 async def test_the_source_may_be_a_recorded_call(task: Task) -> None:
     await task.plan("scan", "scanner")
     slot = await task.slots.propose("x", 1, source=task.calls["scan"])
