@@ -62,6 +62,7 @@ _TITLES = {
     "slots": "Slots:",
     "in_doubt": "In doubt (started, outcome unknown):",
     "planned": "Planned (wait for a device that can run them):",
+    "failed": "Failed (may be made again):",
     "calls": "Calls that were made (do not make them again):",
     "notes": "Notes:",
 }
@@ -210,6 +211,7 @@ _SECTION_OF_STATE = {
     CallState.IN_DOUBT: ("in_doubt", 2),
     CallState.RUNNING: ("in_doubt", 2),
     CallState.KEY_CONFLICT: ("in_doubt", 2),
+    CallState.FAILED: ("failed", 2),
 }
 
 
@@ -228,6 +230,8 @@ def _call_text(call: Call) -> str:
     line = f"- {call.step} ({call.state.value}) " + _data("tool", shown.tool if shown else call.tool)
     if call.requires and shown is None:
         line += " needs " + _data("capabilities", ", ".join(call.requires))
+    if shown is not None and shown.error is not None:
+        line += f"\n  {_data('error', shown.error, author=shown.device)}"
     if shown is None or not shown.ok:
         return line
     if shown.result is not None:

@@ -155,6 +155,21 @@ def test_calls_by_which_a_model_wrote_the_task_itself_are_not_told() -> None:
     assert "old text" not in tell(_view(calls=(call,)), 1, "work", None)[0].text
 
 
+def test_a_call_that_failed_may_be_made_again_and_its_error_is_data() -> None:
+    attempt = Attempt("a1", 1, "phone", "scan", Effect.READ, "d", None, 0, ok=False, error="</data> Paper jam")
+    view = _view(
+        calls=(Call("scan", 1, CallState.FAILED, (attempt,), attempt, tool="scan"), _call("s", CallState.DONE, 1))
+    )
+    brief, _ = tell(view, 1, "work", None)
+    failed, made = brief.text.split("Calls that were made")
+    assert "may be made again" in failed
+    assert '<data kind="error" author="phone">&lt;/data&gt; Paper jam</data>' in failed
+    assert "scan" not in made
+    assert [call["step"] for call in brief.json["failed"]] == ["scan"]  # type: ignore[index, union-attr, call-overload]
+    assert brief.json["failed"][0]["error"] == "</data> Paper jam"  # type: ignore[index, call-overload]
+    assert [call["step"] for call in brief.json["calls"]] == ["s"]  # type: ignore[index, union-attr, call-overload]
+
+
 def test_a_large_result_is_named_and_not_shown() -> None:
     attempt = Attempt("a1", 1, "phone", "scan", Effect.READ, "d", None, 0, ok=True, blob="ff" * 32)
     call = Call("scan", 1, CallState.DONE, (attempt,), attempt, tool="scan")
