@@ -137,8 +137,13 @@ def _requests(message: JsonValue) -> list[_Request]:
         call = tool_call if isinstance(tool_call, dict) else {}
         function = call.get("function")
         named = function if isinstance(function, dict) else {}
-        requests.append(_Request(_text(named.get("name")), _text(named.get("arguments")), _text(call.get("id"))))
+        requests.append(_Request(_text(named.get("name")), _arguments(named.get("arguments")), _text(call.get("id"))))
     return requests
+
+
+def _arguments(value: JsonValue) -> str:
+    """The arguments as JSON text; some models give the object itself."""
+    return canonical(value) if isinstance(value, dict) else _text(value)
 
 
 def _text(value: JsonValue) -> str:

@@ -89,6 +89,13 @@ async def test_running_a_call_gives_the_tool_message_and_appends_it_once(task: T
     assert await task.pending_calls() == ()
 
 
+async def test_arguments_given_as_an_object_are_taken_as_its_text(task: Task) -> None:
+    message = turn(("greet", ""))
+    message["tool_calls"][0]["function"]["arguments"] = {"name": "Ann"}  # type: ignore[index]
+    (pending,) = await task.history.append_turn(message)
+    assert (await task.run(pending))["content"] == "Hello Ann"
+
+
 async def test_two_coroutines_that_run_one_call_append_one_answer(task: Task) -> None:
     (pending,) = await task.history.append_turn(turn(("greet", '{"name":"Ann"}')))
     one, two = await asyncio.gather(task.run(pending), task.run(pending))
@@ -122,6 +129,9 @@ async def test_after_a_crash_the_call_is_still_pending_and_a_record_is_not_run_a
         ("greet", "[]", "not a JSON object"),
         ("greet", '{"nam": "Ann"}', "do not fit the tool greet"),
         ("greet", "", "do not fit the tool greet"),
+        ("greet", '{"name": "\\ud800"}', "lone surrogate"),
+        ("pay", '{"amount": "\\ud800"}', "lone surrogate"),
+        ("pay", '{"\\ud800": 1}', "lone surrogate"),
     ],
 )
 async def test_a_models_mistake_is_answered_and_the_loop_goes_on(
