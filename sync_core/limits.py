@@ -60,6 +60,7 @@ NAME_CHARS_MAX = 64
 TASK_CHARS_MAX = 200
 STEP_CHARS_MAX = 200
 SLOT_VALUE_BYTES_MAX = 4 * 1024
+"""Largest value of a slot as canonical JSON, which is ASCII: a letter beyond it counts as 6 bytes."""
 SLOT_VALUE_DEPTH_MAX = 32
 """Levels of lists and objects in a slot's value: half of what JSON may have, so that whoever wraps it always can."""
 SLOT_WRITE_BYTES_MAX = 8 * 1024

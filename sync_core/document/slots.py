@@ -143,7 +143,8 @@ def encode_write(text: str, status: CandidateStatus, n: int, author: str, source
     Raises `TooLarge` for a value over 4 KB or a write over 8 KB, `ValueRefused` for a source that is no text.
     """
     if len(text) > SLOT_VALUE_BYTES_MAX:
-        raise TooLarge(f"A slot's value exceeds {SLOT_VALUE_BYTES_MAX} bytes.", hint="Keep it in a note or a result.")
+        hint = "Keep it in a note or a result. A letter beyond ASCII counts as 6 bytes."
+        raise TooLarge(f"A slot's value exceeds {SLOT_VALUE_BYTES_MAX} bytes of ASCII JSON.", hint=hint)
     at_ms = min(max(at_ms, 0), _AT_MS_MAX)
     from_source = "" if source is None else f',"s":{canonical(check_text(source, "source"))}'
     stored = f'{{"a":"{author}","n":{n}{from_source},"st":"{_CODE_OF[status]}","t":{at_ms},"v":{text}}}'

@@ -179,6 +179,8 @@ def test_a_value_over_the_bound_is_refused_by_its_bytes() -> None:
     encode_write('"' + "x" * (SLOT_VALUE_BYTES_MAX - 2) + '"', CONFIRMED, 1, "phone", None, 1)
     with pytest.raises(TooLarge):
         encode_write('"' + "x" * (SLOT_VALUE_BYTES_MAX - 1) + '"', CONFIRMED, 1, "phone", None, 1)
+    with pytest.raises(TooLarge, match="ASCII counts as 6 bytes"):
+        encode_write(canonical("日" * 1_000), CONFIRMED, 1, "phone", None, 1)
     with pytest.raises(TooLarge):
         encode_write("1", CONFIRMED, 1, "phone", "x" * 9_000, 1)
     with pytest.raises(ValueRefused):
