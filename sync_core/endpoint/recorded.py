@@ -104,8 +104,8 @@ async def recorded_text(handle: Handle, call: Call) -> str:
     if shown.blob is None:
         raise ResultUnavailable(
             f"Step {call.step} ran, but its result could not be recorded.",
-            hint="Let the tool return what its annotation says, at most 16 MiB of ASCII JSON (a letter beyond ASCII counts as"
-            " 6 bytes); then use a new step.",
+            hint="Let the tool return what its annotation says, at most 16 MiB of ASCII JSON (a letter beyond ASCII"
+            " counts as 6 bytes); then use a new step.",
         )
     data = await handle.ask(FetchBlob(handle.ref(), handle.key, shown.blob), bytes)
     return data.decode()
