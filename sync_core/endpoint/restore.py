@@ -4,11 +4,12 @@ Nothing is taken away again: a value that was replaced by one that still stands 
 was written since. Calls and history cannot be deleted, so nothing is done about them.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from sync_core.document.diff import apply_edits, diff, rebase
+from sync_core.document.diff import Edit, apply_edits, diff, rebase, split_lines
 from sync_core.document.genesis import genesis_update
 from sync_core.document.notes import Note
 from sync_core.document.rewrite import Learner
@@ -151,7 +152,22 @@ def _without_deletion(kept: str, before: str, after: str) -> str:
     edits = diff(before, after)
     if not any(edit.text for edit in edits):
         return kept
-    return after if kept == before else apply_edits(kept, rebase(edits, before, kept))
+    return after if kept == before else apply_edits(kept, rebase(_once(edits, before, kept), before, kept))
+
+
+def _once(edits: list[Edit], before: str, kept: str) -> list[Edit]:
+    """Return the edits without lines that somebody typed again: they were taken, and are kept already."""
+    taken = Counter(split_lines(kept)) - Counter(split_lines(before))
+    out = []
+    for edit in edits:
+        lines = []
+        for line in split_lines(edit.text):
+            if line.endswith("\n") and taken[line]:
+                taken[line] -= 1
+            else:
+                lines.append(line)
+        out.append(Edit(edit.start, edit.end, "".join(lines)))
+    return out
 
 
 def _why_left(candidate: Candidate, then: Slot, now: Slot, successors: Mapping[str, set[str]]) -> str | None:

@@ -151,6 +151,19 @@ async def test_a_notes_text_comes_back_beside_what_was_written_since(ends: TwoEn
     assert task.view.notes["worklog"].text == text
 
 
+async def test_lines_that_somebody_typed_again_come_back_once(ends: TwoEndpoints) -> None:
+    task = await ends.phone.task(KEY, create=True)
+    note = await task.notes.append("worklog", "one\ntwo\nthree\n")
+    await ends.synced()
+    at = await place_of(task)
+    await task.notes.delete("worklog", content_sha256=note.content_sha256)
+    await task.notes.append("worklog", "three\nfour\n")
+    await task.notes.append("worklog", "one\n")
+    await ends.synced()
+    assert (await task.restore(at)).notes == ("worklog",)
+    assert sorted(task.view.notes["worklog"].text.split()) == ["four", "one", "three", "two"]
+
+
 async def test_a_value_that_no_longer_fits_is_left_and_said(ends: TwoEndpoints) -> None:
     task = await ends.phone.task(KEY, create=True)
     await task.slots.confirm("a", "text")
