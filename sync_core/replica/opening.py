@@ -47,6 +47,11 @@ def _open(task: TaskReplica, opening: Opening) -> object:
     assert task.document is not None
     if not task.has_content:
         _refuse_unknown(task, opening)
+    elif not task.followed and not task.core.session.logged_in:
+        # What a device follows it has once held whole; of this one a first reading was cut off.
+        raise NotSyncedYet(
+            f"Only a part of {task.key} has been read here so far.", hint="Connect once more to read on."
+        )
     known = task.document.view().version
     wanted = known if opening.version is None else opening.version
     if wanted < known:

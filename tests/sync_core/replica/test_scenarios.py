@@ -9,12 +9,13 @@ from server_relay.effects import LoadTask, TaskLoaded
 from sync_core.document.calls import CallBegun, CallRecorded, CallState
 from sync_core.document.slots import SlotState
 from sync_core.entry import Effect, Entry, EntryKind
-from sync_core.errors import KeyReused, StoreDamaged, StoreFull, Unforeseen, UnsentWork
+from sync_core.errors import KeyReused, NotSyncedYet, StoreDamaged, StoreFull, Unforeseen, UnsentWork
+from sync_core.ids import StreamName
 from sync_core.replica import commands as c
 from sync_core.replica import effects as e
 from sync_core.replica.changes import LinkState, LogChanged
 from sync_core.replica.writes import PutEntry, SetWriter
-from sync_core.wire import DigestAt, Push
+from sync_core.wire import DigestAt, Entries, Heads, Hello, Push, StreamHead
 from tests.sync_core.replica.fleet import TASK, Device, Fleet
 
 
@@ -359,3 +360,24 @@ def test_an_offer_that_came_while_a_device_was_behind_is_checked_once_it_has_cau
     stored = pair.fleet.relay.model.read(LoadTask("acme", TASK))
     assert isinstance(stored, TaskLoaded)
     assert any(stream.usable is not None for stream in stored.image.streams)
+
+
+def test_a_task_of_which_a_first_reading_was_cut_off_is_not_opened_as_if_it_were_whole(pair: Pair) -> None:
+    pair.phone.append("n", "early\n")
+    pair.fleet.settle()
+    tablet = pair.fleet.add("tablet")
+    tablet.handle(c.OpenTask(1, TASK))
+    frames = [x.frame for x in tablet.log if isinstance(x, e.SendFrame)]
+    assert any(isinstance(frame, Hello) for frame in frames)
+    image = pair.desktop.disk.load_task(TASK)
+    state = next(stream for stream in image.streams if stream.stream.endswith(":state"))
+    heads = Heads(TASK, True, (StreamHead(StreamName.STATE, state.epoch, state.cursor + 1),), 0, answers=1)
+    tablet.handle(e.FrameReceived(heads))
+    tablet.handle(e.FrameReceived(Entries(state.stream, state.epoch, state.entries)))
+    tablet.disconnect()
+    assert isinstance(tablet.replies.pop(1), NotSyncedYet)
+    for create in (False, True):
+        with pytest.raises(NotSyncedYet):
+            tablet.open(create=create)
+    tablet.connect()
+    assert tablet.open(create=False).notes["n"].text == "early\n"
