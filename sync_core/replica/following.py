@@ -138,6 +138,9 @@ class Following:
             return False
         if task.key in self._wanted or task.key in self._pending:
             return task.follow.pushed
+        if (task.must_bring_back or task.outbox.recovered) and not self._core.session.may_write:
+            # The role says nothing about work that is brought back: it waits until this device may write again.
+            return False
         if task.must_bring_back:
             task.agenda.bring_back = not task.behind
             if task.agenda.bring_back:

@@ -25,6 +25,7 @@ from sync_core.replica.opening import settle_openings
 from sync_core.replica.table import TaskTable
 from sync_core.replica.task import TaskReplica
 from sync_core.replica.writes import DropTask, FollowedTask, TaskImage
+from sync_core.wire import ListTasks, Login
 
 __all__ = ["Replica"]
 
@@ -221,6 +222,8 @@ class Replica:
     def _on_commit_failed(self, event: e.CommitFailed) -> None:
         """Nothing of these effects happened: what was in memory is dropped and read again, order is kept."""
         for effect in event.effects:
+            if _stands_alone(effect):
+                self._core.emit(effect)
             if isinstance(effect, (e.Reply, e.Fail)):
                 error = effect.error if isinstance(effect, e.Fail) else event.error
                 self._core.emit(e.Fail(effect.ref, error))
@@ -230,7 +233,9 @@ class Replica:
                     opened.handles -= 1
             if isinstance(effect, e.Written) and isinstance(effect.write, DropTask):
                 # It was not forgotten after all.
-                self._table.get_or_add(effect.write.task).loading = True
+                task = self._table.get_or_add(effect.write.task)
+                task.loading = True
+                self._table.touch(task)
         for task in list(self._table.active.values()):
             if task.document is not None or task.loading:
                 self._start_over(task)
@@ -292,6 +297,12 @@ class Replica:
             tuple(sorted(key for key, trouble in troubles.items() if trouble.growing)),
         )
         self._core.emit(e.StatusIs(self._status))
+
+
+def _stands_alone(effect: e.Effect) -> bool:
+    """Whether an effect speaks of nothing that was to be durable with it, and so is owed also after a failed commit."""
+    frame = effect.frame if isinstance(effect, e.SendFrame) else None
+    return isinstance(effect, (e.StatusIs, e.HangUp)) or isinstance(frame, (Login, ListTasks))
 
 
 _COMMANDS: dict[type, Callable[..., None]] = {
