@@ -36,10 +36,14 @@ async def opened(stage: Stage, tools: TravelTools, relay: str | None) -> AsyncIt
         yield endpoint
 
 
-async def work_apart(stage: Stage, tools: TravelTools, cost_center: str, line: str) -> str:
-    """Offline: confirm a cost centre and add a line to the work log; return the log as this end knows it then."""
+async def work_apart(stage: Stage, tools: TravelTools, cost_centers: tuple[str, str], line: str) -> str:
+    """Offline: confirm another cost centre and add a line to the work log; return the log as this end knows it then.
+
+    Of the two cost centres the first one is taken that is not there already.
+    """
     async with opened(stage, tools, relay=None) as endpoint, endpoint.task(TASK, access="write") as task:
         read = task.slots[COST_CENTER]
+        cost_center = next(other for other in cost_centers if other != read.value)
         await task.slots.confirm(COST_CENTER, cost_center, read=read)
         stage.said(f"is offline; its user changes the cost centre from {read.value} to {cost_center}.")
         note = await task.notes.read(WORKLOG)

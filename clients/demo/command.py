@@ -19,7 +19,7 @@ from sync_core.errors import SegueError
 
 __all__ = ["run_demo"]
 
-_SCRIPT = {DESKTOP: ("CC-1042",), PHONE: ("CC-1077",)}
+_SCRIPT = {DESKTOP: ("CC-1042",), PHONE: ("1",)}
 """What the scripted people answer: the missing cost centre on the desktop, the end of the conflict on the phone."""
 
 

@@ -15,11 +15,11 @@ from clients.demo.story import (
 )
 from clients.demo.tools import TravelTools
 from clients.demo.transcript import LineKind
-from sync_core import Slot, Task, ValueRefused
+from sync_core import Slot, Task, TooLarge, ValueRefused
 
 __all__ = ["go_on"]
 
-_APART_COST_CENTER = "CC-1077"
+_APART_COST_CENTERS = ("CC-1077", "CC-1042")
 _APART_LINE = "- The claim was approved by the team lead (desktop)"
 
 
@@ -38,7 +38,7 @@ async def go_on(stage: Stage, tools: TravelTools, relay: str, breakage: Breakage
         stage.said("goes on: the claim is whole, and the work log says so.")
         stage.reached("went on")
         await stage.cue("apart")
-    stale = await work_apart(stage, tools, _APART_COST_CENTER, _APART_LINE)
+    stale = await work_apart(stage, tools, _APART_COST_CENTERS, _APART_LINE)
     stage.reached("worked apart")
     await stage.cue("together")
     async with opened(stage, tools, relay) as desktop:
@@ -71,16 +71,15 @@ async def _use_records(stage: Stage, tools: TravelTools, task: Task) -> None:
 
 
 async def _ask_for(stage: Stage, task: Task, slot: Slot) -> None:
-    """Ask the user for a missing value until one fits the slot's schema."""
+    """Ask the user for a missing value until one fits the slot; the question says what one looks like."""
     question = slot.definition.ask if slot.definition else f"What is the {slot.name}?"
     answer = await stage.ask(slot.name, question)
     while True:
         try:
             await task.slots.confirm(slot.name, answer, read=slot)
             return
-        except ValueRefused:
-            schema = slot.definition.schema if slot.definition else ""
-            answer = await stage.ask_again(slot.name, f"That does not fit the schema {schema}.", question)
+        except (ValueRefused, TooLarge):
+            answer = await stage.ask_again(slot.name, "That does not fit.", question)
 
 
 async def _overwrite(task: Task, stale: str) -> None:

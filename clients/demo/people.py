@@ -1,6 +1,7 @@
 """The person who answers a device's question: a script, or whoever sits at the terminal."""
 
 import asyncio
+import io
 import sys
 from collections.abc import Mapping
 from typing import Protocol
@@ -39,6 +40,9 @@ class TypingPerson:
     def __init__(self, narrator: Narrator, stand_in: Person) -> None:
         self._narrator = narrator
         self._stand_in = stand_in
+        if isinstance(sys.stdin, io.TextIOWrapper):
+            # What is typed may be no UTF-8; it is then an answer that does not fit, and not the end of the story.
+            sys.stdin.reconfigure(errors="replace")
 
     async def answer(self, device: str, question: str) -> str:
         """Return the line that was typed."""

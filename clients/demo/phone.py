@@ -1,7 +1,7 @@
 """The phone's process: it begins the claim and is killed; started again on the same file, it takes part to the end."""
 
 from clients.demo.acts import SYNC_S, opened, perform, show_conflict, work_apart
-from clients.demo.conflict import competing_values
+from clients.demo.conflict import choices, chosen
 from clients.demo.policy import TravelPolicy, claim_values, load_policy
 from clients.demo.stage import Stage
 from clients.demo.story import (
@@ -17,11 +17,11 @@ from clients.demo.story import (
     WORKLOG,
 )
 from clients.demo.tools import TravelTools
-from sync_core import Candidate, Slot, Task
+from sync_core import Slot, Task
 
 __all__ = ["begin", "come_back"]
 
-_APART_COST_CENTER = "CC-2000"
+_APART_COST_CENTERS = ("CC-2000", "CC-2042")
 _APART_LINE = "- A taxi receipt is still to come (phone)"
 
 
@@ -67,7 +67,7 @@ async def come_back(stage: Stage, tools: TravelTools, relay: str) -> None:
         stage.said(f"is back on its own file and has caught up: the cost centre is {task.slots[COST_CENTER].value}.")
         stage.reached("caught up")
         await stage.cue("apart")
-    await work_apart(stage, tools, _APART_COST_CENTER, _APART_LINE)
+    await work_apart(stage, tools, _APART_COST_CENTERS, _APART_LINE)
     stage.reached("worked apart")
     await stage.cue("together")
     async with opened(stage, tools, relay) as phone:
@@ -89,16 +89,12 @@ async def come_back(stage: Stage, tools: TravelTools, relay: str) -> None:
 
 async def _settle(stage: Stage, task: Task, slot: Slot) -> None:
     """Ask the user which of the values shown counts, and resolve the slot to it."""
-    question = f"Which cost centre counts: {' or '.join(competing_values(slot))}?"
-    chosen = _chosen(slot, await stage.ask(COST_CENTER, question))
-    while chosen is None:
-        chosen = _chosen(slot, await stage.ask_again(COST_CENTER, "That is none of them.", question))
-    await task.slots.resolve(COST_CENTER, chosen)
-    stage.said(f"resolves the conflict: the cost centre is {chosen.value}.")
-
-
-def _chosen(slot: Slot, answer: str) -> Candidate | None:
-    return next((candidate for candidate in slot.candidates if candidate.value == answer), None)
+    question = f"Which cost centre counts: {choices(slot)}?"
+    candidate = chosen(slot, await stage.ask(COST_CENTER, question))
+    while candidate is None:
+        candidate = chosen(slot, await stage.ask_again(COST_CENTER, "That is none of them.", question))
+    await task.slots.resolve(COST_CENTER, candidate)
+    stage.said(f"resolves the conflict: the cost centre is {candidate.value}.")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """The demo's parts: the PDF, the policy, the logs on disk, the picture, the processes."""
 
+import asyncio
 import io
 import itertools
 import os
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from clients.demo.conflict import choices, chosen
 from clients.demo.diagram import draw
 from clients.demo.executions import log_execution, read_executions
 from clients.demo.invoice import parse_invoice, read_invoice_file
@@ -21,7 +23,9 @@ from clients.demo.processes import DemoProcess, ProcessFailed
 from clients.demo.story import INVOICE_FILE, PHONE, POLICY_FILE, SHIPPED
 from clients.demo.timeline import Mark, MarkKind, Post, PostKind, Span, SpanKind, Timeline
 from clients.demo.transcript import LineKind, Transcript, read_transcript
+from sync_core.document.slots import Candidate, CandidateStatus, Slot, SlotState
 from sync_core.errors import ValueRefused
+from sync_core.values import canonical
 
 PAGE = """Rail Nordwind                                            INVOICE
 
@@ -185,6 +189,26 @@ async def test_when_typed_input_has_ended_the_script_answers_and_says_so(
     assert await person.answer(PHONE, "Which?") == "CC-1"
     assert await person.answer(PHONE, "Which?") == "CC-2"
     assert "no more input" in capsys.readouterr().err
+
+
+def test_what_was_typed_and_is_no_utf_8_is_an_answer_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    for error_handler in ("strict", "surrogateescape"):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"\xff CC-1\n"), "utf-8", error_handler))
+        person = TypingPerson(SilentNarrator(), ScriptedPerson(SilentNarrator(), {}))
+        assert asyncio.run(person.answer(PHONE, "Which?")) == "\ufffd CC-1"
+
+
+def test_a_conflict_is_answered_by_number_by_value_or_as_it_was_shown() -> None:
+    candidates = tuple(
+        Candidate(f"w{author}", canonical(value), CandidateStatus.CONFIRMED, 1, author, None, 0)
+        for author, value in (("phone", "CC-2"), ("desktop", "CC-1"))
+    )
+    slot = Slot("cost_center", SlotState.CONFLICTED, candidates)
+    assert choices(slot) == "[1] CC-1 (desktop) or [2] CC-2 (phone)"
+    for answer in ("2", "[2]", "CC-2", "CC-2 (phone)"):
+        assert chosen(slot, answer) == candidates[0]
+    for answer in ("", "0", "3", "CC-", "phone"):
+        assert chosen(slot, answer) is None
 
 
 # --- the picture ------------------------------------------------------------------------------------------------------

@@ -90,7 +90,8 @@ def test_a_planted_fault_is_found_in_the_files(
 def test_typed_answers_are_taken_and_a_refused_one_is_no_second_question(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sys.stdin", io.StringIO("marketing\nCC-4711\nCC-2000\n"))
+    typed = b"\xff\xfe\nmarketing\nCC-2000\nneither\nCC-1077 (desktop)\n"
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(typed), "utf-8"))
     assert run_demo(ask=True, json_output=True, keep=tmp_path / "run") == 0
     document = json.loads(capsys.readouterr().out)
     assert document["questions_on_desktop"] == 1
@@ -99,7 +100,11 @@ def test_typed_answers_are_taken_and_a_refused_one_is_no_second_question(
         device: [line.text for line in read_transcript(files.transcript(device)) if line.kind is LineKind.ANSWER]
         for device in (PHONE, DESKTOP)
     }
-    assert answers == {PHONE: ["CC-2000"], DESKTOP: ["marketing", "CC-4711"]}
+    assert answers == {PHONE: ["neither", "CC-1077 (desktop)"], DESKTOP: ["\ufffd\ufffd", "marketing", "CC-2000"]}
+
+    # Each device changed the value that was typed to another one.
+    shown = {line.values for line in read_transcript(files.transcript(PHONE)) if line.kind is LineKind.CONFLICT}
+    assert shown == {("CC-1077 (desktop)", "CC-2042 (phone)")}
 
 
 def test_a_folder_with_files_in_it_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
