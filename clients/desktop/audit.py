@@ -25,7 +25,7 @@ async def replay(
     task: _TaskKey,
     at: Annotated[int | None, typer.Option("--at", min=0, help="Show the task as of this place of its log.")] = None,
 ) -> Answer:
-    """Build the task anew from this device's log, compare, and list what is missing; no tool and nobody is asked."""
+    """Build the task anew from this device's log and compare. Lists what is missing; no tool and nobody is asked."""
     async with session.task(task) as opened:
         sending = await session.synced()
         report = await opened.replay(at)
@@ -65,7 +65,7 @@ async def replay(
 
 
 async def export(session: Session, task: _TaskKey) -> None:
-    """Write this device's log of the task as JSON lines: author, order, kind, content and sizes; no secret value."""
+    """Write this device's log of the task as JSON lines. Each has author, order, content and sizes; none a secret."""
     async with session.task(task):
         for remark in (await session.synced()).sentences():
             emit_remark(remark)
@@ -78,7 +78,7 @@ async def restore(
     task: _TaskKey,
     at: Annotated[int, typer.Option("--at", min=0, help="The place of the log; `segue export` shows them.")],
 ) -> Answer:
-    """Bring back slots and notes that were deleted since a place of the log; what was written since stays."""
+    """Bring back what was deleted since a place of the log. Slots and notes; what was written since stays."""
     async with session.task(task, write=True) as opened:
         await session.synced()
         done = await opened.restore(at)

@@ -28,7 +28,7 @@ _Create = Annotated[bool, typer.Option("--create", help="Start the task if nobod
 @app.command()
 @connected
 async def read(session: Session, task: _TaskKey, name: _Name) -> Answer:
-    """Show a note's text; its hash is needed to write or merge a text made from it."""
+    """Show a note's text and its hash. Who writes or merges a text made from it needs the hash."""
     async with session.task(task) as opened:
         sending = await session.synced()
         note = await opened.notes.read(name)
@@ -51,7 +51,7 @@ async def write(
     ] = None,
     create: _Create = False,
 ) -> Answer:
-    """Replace a note's whole text; an existing note needs the hash of the text that was read."""
+    """Replace a note's whole text. An existing note needs the hash of the text that was read."""
     given = _given(text, file)
     async with session.task(task, write=True, create=create) as opened:
         try:
@@ -66,7 +66,7 @@ async def write(
 async def append(
     session: Session, task: _TaskKey, name: _Name, text: _Text = None, file: _File = None, create: _Create = False
 ) -> Answer:
-    """Put a text at the end of a note; one given as an argument is a line."""
+    """Put a text at the end of a note. One given as an argument is a line."""
     given = _given(text, file)
     async with session.task(task, write=True, create=create) as opened:
         if text is not None:
@@ -85,7 +85,7 @@ async def merge(
     file: _File = None,
     base: Annotated[str, typer.Option("--base", help="The hash of the text that yours was made from.")] = "",
 ) -> Answer:
-    """Merge a text into the current one; lines that both ends changed are told."""
+    """Merge a text into the current one. Lines that both ends changed are told."""
     if not base:
         raise WrongUsage("A merge needs --base.", hint="It is the hash that `segue note read` showed.")
     given = _given(text, file)

@@ -57,7 +57,7 @@ def token(
 
 
 def relay(context: typer.Context) -> None:
-    """Run a relay: --db FILE [--host ADDRESS] [--port PORT] [--auth FILE]; see segue relay --help."""
+    """Run a relay; segue relay --help tells its options."""
     from server_relay.__main__ import main
 
     raise typer.Exit(main(context.args))
@@ -71,7 +71,7 @@ def demo(
     keep: Annotated[Path | None, typer.Option("--keep", help="A new folder for all files of the run.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Carry a travel claim from a killed phone to a desktop, in real processes."""
+    """Carry a travel claim from a killed phone to a desktop. All in real processes."""
     from clients.demo.command import run_demo
 
     raise typer.Exit(run_demo(ask=ask, break_=break_, json_output=as_json, keep=keep))
@@ -88,7 +88,7 @@ def rehearse(
     keep: Annotated[Path | None, typer.Option("--keep", help="A new folder for stores and logs.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Play recorded agent runs over several devices, and count what ran, what was lost and what came back wrong."""
+    """Play recorded agent runs over several devices. Counts what ran, what was lost and what came back wrong."""
 
     def rehearsed() -> Answer:
         from clients.desktop.rehearse.command import run_rehearsal

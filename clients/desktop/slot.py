@@ -41,7 +41,7 @@ class ReadNeeded(SegueError):
 @app.command("list")
 @connected
 async def list_slots(session: Session, task: _TaskKey) -> Answer:
-    """List the slots: state, value, what is proposed beside it, and the read token."""
+    """List the slots: state, value, read token. Also what is proposed beside a value."""
     async with session.task(task) as opened:
         sending = await session.synced()
         slots = [slot for _, slot in opened.slots.items()]
@@ -87,7 +87,7 @@ async def confirm(
     source: _Source = None,
     create: _Create = False,
 ) -> Answer:
-    """Confirm a value: it stands in place of the candidates that you have read."""
+    """Confirm a value. It stands in place of the candidates that you have read."""
     given = _value(value, as_json_value)
     async with session.task(task, write=True, create=create) as opened:
         slot = opened.slots[name]
@@ -107,7 +107,7 @@ async def resolve(
     candidate: Annotated[str, typer.Argument(metavar="CANDIDATE", help="The candidate's id, or how it begins.")],
     read: _Read = None,
 ) -> Answer:
-    """Settle a conflict: one candidate's value stands in place of all that you have read."""
+    """Settle a conflict. One candidate's value stands in place of all that you have read."""
     async with session.task(task, write=True) as opened:
         slot = opened.slots[name]
         token = _token(slot, read)
@@ -120,7 +120,7 @@ async def resolve(
 @app.command()
 @connected
 async def clear(session: Session, task: _TaskKey, name: _Name, read: _Read = None) -> Answer:
-    """Delete the candidates that you have read; one that you have not read stays."""
+    """Delete the candidates that you have read. One that you have not read stays."""
     async with session.task(task, write=True) as opened:
         slot = opened.slots[name]
         token = _token(slot, read)

@@ -38,7 +38,7 @@ async def tasks(
         str | None, typer.Option("--waiting-for", help="Only with a planned step that needs this capability.")
     ] = None,
 ) -> Answer:
-    """List the subject's tasks, also those that this device never opened."""
+    """List the subject's tasks, also those never opened here."""
     sending = await session.synced()
     found = [info async for info in session.endpoint.tasks(state=state, prefix=prefix, waiting_for=waiting_for)]
     columns = ("TASK", "STATE", "VERSION", "SLOTS", "CALLS DONE", "IN DOUBT", "PLANNED", "HERE")

@@ -21,7 +21,7 @@ async def watch(
     session: Session,
     task: Annotated[str, typer.Argument(metavar="TASK", help="The task's key, for example expense/TRIP-118.")],
 ) -> None:
-    """Print each change of a task as it comes, one line each, until Ctrl-C."""
+    """Print each change of a task as it comes. One line each, until Ctrl-C."""
     async with session.task(task) as opened:
         changes = opened.changes()
         for sentence in (await session.synced()).sentences():

@@ -62,6 +62,27 @@ def test_every_command_explains_itself(path: tuple[str, ...]) -> None:
     assert told.exit_code == 0 and "Usage:" in told.output and len(told.output.splitlines()) > 5
 
 
+@pytest.mark.parametrize("group", [(), ("slot",), ("note",)], ids=" ".join)
+def test_every_command_is_told_in_a_line_of_80_columns(group: tuple[str, ...]) -> None:
+    lines = CliRunner().invoke(app, [*group, "--help"], env={"COLUMNS": "80"}).output.splitlines()
+    commands = lines[lines.index("Commands:") + 1 :]
+    names = [path[-1] for path in paths(get_command(app)) if path[:-1] == group and path]
+    assert [line.split()[0] for line in commands if line] == names
+    for line in commands:
+        assert len(line) <= 80
+        assert "..." not in line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "option"),
+    [(["demo", "--break", "nonsense"], "--break"), (["brief", "task", "--view", "nonsense"], "--view")],
+)
+def test_a_wrong_choice_is_told_in_plain_words(arguments: list[str], option: str) -> None:
+    told = CliRunner().invoke(app, arguments)
+    assert f"Invalid value for '{option}': 'nonsense' is not one of" in told.output
+    assert "Value error" not in told.output
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
