@@ -139,7 +139,9 @@ def find_stranded(task: TaskReplica, image: TaskImage) -> None:
     process ended before they were written again."""
     unsent = frozenset(image.unsent)
     for stream in image.streams:
-        begun = {row.writer: row.next_seq for row in (*stream.snapshot_writers, *stream.writers)}
+        begun: dict[int, int] = {}
+        for row in (*stream.snapshot_writers, *stream.writers):
+            begun[row.writer] = max(row.next_seq, begun.get(row.writer, 1))
         waiting: dict[int, set[int]] = {}
         for entry in stream.entries:
             if entry.relay_seq is None and entry.writer in task.loaded.own_writers:

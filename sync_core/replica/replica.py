@@ -129,7 +129,8 @@ class Replica:
 
     def _on_loaded(self, event: e.TaskLoaded) -> None:
         task = self._table.get(event.image.task)
-        if task is None:
+        if task is None or not task.loading:
+            # It was asked for twice, around a failed commit; the first answer was installed.
             return
         self._table.touch(task)
         task.loaded.image = event.image

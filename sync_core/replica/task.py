@@ -188,6 +188,8 @@ class TaskReplica:
         self.loaded.moved.clear()
         self.loaded.agenda.rewrites.clear()
         self.loaded.pinned.clear()
+        self.loaded.snapshots.clear()
+        self.loaded.snapshots_asked.clear()
         self.loading = False
         self.follow.leave()
         self.follow.hello_number += 1
