@@ -30,17 +30,33 @@ def run(code: list[str], folder: Path, **settings: str) -> subprocess.CompletedP
 
 
 def test_the_agent_loop_runs_as_pasted_and_its_tool_runs_once(tmp_path: Path) -> None:
-    (tmp_path / "agent_loop.py").write_text(block("An agent that starts on one device", "python"))
+    code = block("An agent that starts on one device", "python")
+    (tmp_path / "agent_loop.py").write_text(code)
     done = run([sys.executable, "agent_loop.py"], tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("(the tool runs)") == 1
-    assert "recorded: read_invoice by phone" in done.stdout
-    assert "desktop: amount is 291.84" in done.stdout
+    phone, desktop = done.stdout.split("--- the task on the phone:")
+    assert "(the tool runs)" in phone
+    assert "Which cost centre pays?" in desktop
+    on_desktop = desktop.split("--- the task on the desktop:")[1]
+    assert '<data kind="result" author="phone">' in on_desktop
+    assert "- amount (proposed)" in on_desktop
+    assert "291.84" in on_desktop
 
 
-def test_the_test_of_a_users_own_tool_passes_as_pasted(tmp_path: Path) -> None:
+def test_the_agent_loop_is_short() -> None:
+    lines = block("An agent that starts on one device", "python").splitlines()
+    assert len([line for line in lines if line.strip()]) <= 40
+    assert max(map(len, lines)) <= 120
+
+
+@pytest.mark.parametrize(
+    "settings", [["-c", str(ROOT / "pyproject.toml")], ["-o", "asyncio_mode=auto"]], ids=["here", "elsewhere"]
+)
+def test_the_test_of_a_users_own_tool_passes_as_pasted(tmp_path: Path, settings: list[str]) -> None:
     (tmp_path / "test_mine.py").write_text(block("Test a tool of your own", "python"))
-    done = run([sys.executable, "-m", "pytest", "-q", "-o", "asyncio_mode=auto", "test_mine.py"], tmp_path)
+    assert "asyncio_mode = auto" in README
+    done = run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *settings, "test_mine.py"], tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
