@@ -30,6 +30,10 @@ from sync_core.replica.writes import (
 
 __all__ = ["Opening", "TaskReplica"]
 
+# One for all: thousands of tasks may be followed.
+_NO_DEVICES: frozenset[str] = frozenset()
+_NO_KEYS: frozenset[Key] = frozenset()
+
 
 class Opening(msgspec.Struct, frozen=True):
     """A command that waits until the task may be opened."""
@@ -80,8 +84,8 @@ class TaskReplica:
         self.waiting = 0
         self.set_aside = 0
         self.quarantined = 0
-        self.diverged_from: frozenset[str] = frozenset()
-        self.rewritten: frozenset[Key] = frozenset()
+        self.diverged_from: frozenset[str] = _NO_DEVICES
+        self.rewritten: frozenset[Key] = _NO_KEYS
         self.cannot_bring_back = False
         self._loaded: Loaded | None = None
 
