@@ -12,8 +12,8 @@ from sync_core.document.definitions import decode_definition
 from sync_core.document.genesis import genesis_update
 from sync_core.document.rewrite import Done, Learner
 from sync_core.document.slots import decode_write
-from sync_core.endpoint.replay import READER, Kept, merged_row
-from sync_core.entry import Entry, EntryKind, decode_record, decode_snapshot
+from sync_core.endpoint.replay import READER, Kept, updates_in_order
+from sync_core.entry import Entry, EntryKind, decode_record
 from sync_core.errors import EntryRefused
 from sync_core.ids import split_stream
 from sync_core.replica.writes import StreamImage
@@ -26,6 +26,7 @@ _SECRET_CHARS_MIN = 4
 """Shorter values, and true, false and null, stand in every text by chance: only their slot's writes withhold them."""
 
 _Line = dict[str, JsonValue]
+_Key = tuple[str, int, int]
 
 
 def export_entries(subject: str, kept: Kept) -> Iterator[_Line]:
@@ -48,7 +49,7 @@ def export_entries(subject: str, kept: Kept) -> Iterator[_Line]:
                 yield {**_head(kept, aside.entry, standing), "code": aside.code}
 
 
-def _key(entry: Entry) -> tuple[str, int, int]:
+def _key(entry: Entry) -> _Key:
     return entry.stream, entry.writer, entry.writer_seq
 
 
@@ -128,19 +129,14 @@ def _write(key: str, stored: str, secrets: "_Secrets") -> _Line:
     return {**told, "secret": True} if name in secrets.names else {**told, "value_json": candidate.text}
 
 
-def _learn(subject: str, kept: Kept) -> Mapping[tuple[str, int, int], Done]:
-    """Return what each update did, told by a scratch document; the merged content comes before all of them."""
-    entries = [entry for image in kept.image.streams for entry in image.entries]
-    base = [decode_snapshot(data).document for data in kept.snapshots.values()]
+def _learn(subject: str, kept: Kept) -> Mapping[_Key, Done]:
+    """Return what each update did, told by a scratch document."""
     learner = Learner(READER, genesis_update(subject, kept.image.task), ())
-    found: dict[tuple[str, int, int], Done] = {}
-    for number, part in enumerate(filter(None, (merged_row(kept), *base))):
-        done = learner.learn(part)
+    found: dict[_Key, Done] = {}
+    for entry, update in updates_in_order(kept):
+        done = learner.learn(update)
         if done is not None:
-            found["", 0, number] = done
-    for entry in entries:
-        if entry.kind is EntryKind.UPDATE and (done := learner.learn(entry.payload)) is not None:
-            found[_key(entry)] = done
+            found[("", 0, 0) if entry is None else _key(entry)] = done
     return found
 
 

@@ -13,7 +13,7 @@ import msgspec
 from sync_core.document.calls import CallState
 from sync_core.document.document import DocumentBroken, TaskDocument
 from sync_core.document.view import TaskView
-from sync_core.entry import CallOutcome, Entry, EntryKind, decode_record
+from sync_core.entry import CallOutcome, Entry, EntryKind, decode_record, decode_snapshot
 from sync_core.errors import EntryRefused, HistoryTrimmed, StoreDamaged, ValueRefused
 from sync_core.ids import StreamName, split_stream, stream_id
 from sync_core.replica.snapshots import fill
@@ -27,11 +27,12 @@ __all__ = [
     "ReplayReport",
     "StreamReplay",
     "check_place",
-    "merged_row",
+    "document_at",
+    "merged_in_log",
     "numbered_upto",
     "rebuild",
     "replay",
-    "state_of",
+    "updates_in_order",
 ]
 
 READER = 2**16
@@ -121,7 +122,7 @@ def replay(
     )
     gaps = tuple(gap for image in kept.image.streams for gap in _gaps_of(kept, image))
     view = document.view()
-    shown = view if at is None else rebuild(subject, device, kept, numbered_upto(kept, at)).view()
+    shown = view if at is None else document_at(subject, device, kept, at).view()
     entries = sum(stream.entries for stream in streams)
     return ReplayReport(kept.image.task, at, entries, streams, (*gaps, *_without_outcome(view)), shown)
 
@@ -131,20 +132,62 @@ def replay(
 
 def rebuild(subject: str, device: str, kept: Kept, entries: Iterable[Entry]) -> TaskDocument:
     """Return a document of the merged row and these entries, which come in the image's order. Raises `StoreDamaged`."""
+    return _filled(subject, device, kept, _merged_row(kept), entries)
+
+
+def document_at(subject: str, device: str, kept: Kept, at: int) -> TaskDocument:
+    """Return a document of the log up to a place of `state`, history left out. Raises `StoreDamaged`."""
+    return _filled(subject, device, kept, merged_in_log(kept), numbered_upto(kept, at))
+
+
+def _filled(subject: str, device: str, kept: Kept, merged: bytes, entries: Iterable[Entry]) -> TaskDocument:
     document = TaskDocument(subject, kept.image.task, device, READER, bytes)
     try:
-        fill(document, merged_row(kept), entries, kept.snapshots)
+        fill(document, merged, entries, kept.snapshots)
     except (DocumentBroken, EntryRefused):
         raise StoreDamaged(f"What is stored of {kept.image.task} cannot be read.") from None
     return document
 
 
-def merged_row(kept: Kept) -> bytes:
-    """Return what the file holds of the task in merged form, b"" without such a row."""
+def _merged_row(kept: Kept) -> bytes:
     return b"".join(image.document for image in kept.image.streams)
 
 
-def state_of(kept: Kept) -> StreamImage | None:
+def merged_in_log(kept: Kept) -> bytes:
+    """Return what stands for the first places of the log in merged form; b"" if it was merged in an earlier log.
+
+    After a log was lost, the new one holds everything at places of its own, and what was merged before has none.
+    """
+    state = _state_of(kept)
+    return state.document if state is not None and state.covers_seq else b""
+
+
+def updates_in_order(kept: Kept) -> Iterator[tuple[Entry | None, bytes]]:
+    """Yield the document's updates in the order in which they count: (entry, bytes), None for the merged row.
+
+    What was merged in an earlier log comes after the places of this one, and before what has no place yet.
+    """
+    merged, is_in_log = _merged_row(kept), bool(merged_in_log(kept))
+    entries = _available(kept)
+    if is_in_log:
+        yield None, merged
+    yield from _updates(kept, [entry for entry in entries if entry.relay_seq is not None])
+    if merged and not is_in_log:
+        yield None, merged
+    yield from _updates(kept, [entry for entry in entries if entry.relay_seq is None])
+
+
+def _updates(kept: Kept, entries: Iterable[Entry]) -> Iterator[tuple[Entry, bytes]]:
+    for entry in entries:
+        if entry.kind is EntryKind.UPDATE:
+            yield entry, entry.payload
+        elif entry.kind is EntryKind.SNAPSHOT and entry.blob is not None:
+            document = decode_snapshot(kept.snapshots[entry.blob]).document
+            if document:
+                yield entry, document
+
+
+def _state_of(kept: Kept) -> StreamImage | None:
     """Return what is kept of the `state` stream."""
     wanted = stream_id(kept.image.task, StreamName.STATE)
     return next((image for image in kept.image.streams if image.stream == wanted), None)
@@ -152,7 +195,7 @@ def state_of(kept: Kept) -> StreamImage | None:
 
 def check_place(kept: Kept, at: int) -> None:
     """Raise `HistoryTrimmed` or `ValueRefused` unless this file can show the task as of a place of `state`."""
-    state = state_of(kept)
+    state = _state_of(kept)
     earliest, cursor = (state.covers_seq, state.cursor) if state is not None else (0, 0)
     if at > cursor:
         raise ValueRefused(f"{kept.image.task} has no place {at} on this device; the last one is {cursor}.")
@@ -166,7 +209,7 @@ def check_place(kept: Kept, at: int) -> None:
 
 def numbered_upto(kept: Kept, at: int) -> tuple[Entry, ...]:
     """Return the entries of `state` up to a place, in order."""
-    state = state_of(kept)
+    state = _state_of(kept)
     entries = [] if state is None else _present(kept, state)
     return tuple(entry for entry in entries if entry.relay_seq is not None and entry.relay_seq <= at)
 

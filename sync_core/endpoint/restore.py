@@ -16,9 +16,18 @@ from sync_core.document.rewrite import Learner
 from sync_core.document.slots import Candidate, CandidateStatus, Slot, SlotDefinition, SlotState
 from sync_core.document.view import TaskView
 from sync_core.endpoint.notes import Notes
-from sync_core.endpoint.replay import READER, Kept, check_place, merged_row, numbered_upto, rebuild
+from sync_core.endpoint.replay import (
+    READER,
+    Kept,
+    check_place,
+    document_at,
+    merged_in_log,
+    numbered_upto,
+    rebuild,
+    updates_in_order,
+)
 from sync_core.endpoint.slots import Slots
-from sync_core.entry import Entry, EntryKind, decode_snapshot
+from sync_core.entry import Entry
 from sync_core.errors import NeedsAuthority, PreconditionFailed, TooLarge, ValueRefused
 from sync_core.values import parse
 
@@ -77,16 +86,9 @@ def find_lost(subject: str, device: str, kept: Kept, at: int) -> Lost:
     Raises `HistoryTrimmed`, `ValueRefused`, `StoreDamaged` as a replay does.
     """
     check_place(kept, at)
-    before = numbered_upto(kept, at)
-    entries = [entry for image in kept.image.streams for entry in image.entries]
-    then = rebuild(subject, device, kept, before).view()
-    now = rebuild(subject, device, kept, entries).view()
-    seen = {(entry.stream, entry.writer, entry.writer_seq) for entry in before}
-    later = [entry for entry in entries if (entry.stream, entry.writer, entry.writer_seq) not in seen]
-    parts = [part for part in (merged_row(kept), *_updates(kept, before)) if part]
-    walk = _Walk(then, Learner(READER, genesis_update(subject, kept.image.task), parts))
-    for update in _updates(kept, later):
-        walk.take(update)
+    then = document_at(subject, device, kept, at).view()
+    now = rebuild(subject, device, kept, [entry for image in kept.image.streams for entry in image.entries]).view()
+    walk = _walk(subject, kept, at, then)
     candidates: list[LostCandidate] = []
     left: list[Left] = []
     for name, slot in sorted(then.slots.items()):
@@ -106,12 +108,23 @@ def find_lost(subject: str, device: str, kept: Kept, at: int) -> Lost:
     )
 
 
-def _updates(kept: Kept, entries: Iterable[Entry]) -> Iterable[bytes]:
-    for entry in entries:
-        if entry.kind is EntryKind.UPDATE:
-            yield entry.payload
-        elif entry.blob is not None and entry.blob in kept.snapshots:
-            yield decode_snapshot(kept.snapshots[entry.blob]).document
+def _walk(subject: str, kept: Kept, at: int, then: TaskView) -> "_Walk":
+    """Walk from a place to the end of what the file holds."""
+    seen = set(map(_key, numbered_upto(kept, at)))
+    is_in_log = bool(merged_in_log(kept))
+    before: list[bytes] = []
+    later: list[bytes] = []
+    for entry, update in updates_in_order(kept):
+        known = is_in_log if entry is None else _key(entry) in seen
+        (before if known else later).append(update)
+    walk = _Walk(then, Learner(READER, genesis_update(subject, kept.image.task), before))
+    for update in later:
+        walk.take(update)
+    return walk
+
+
+def _key(entry: Entry) -> tuple[str, int, int]:
+    return entry.stream, entry.writer, entry.writer_seq
 
 
 class _Walk:

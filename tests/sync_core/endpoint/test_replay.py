@@ -7,13 +7,17 @@ import time
 import urllib.request
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
+from server_relay.config import RelaySettings
+from server_relay.server import serve
 from sync_core.document.slots import SlotState
 from sync_core.endpoint import replay as replay_module
 from sync_core.endpoint.endpoint import Endpoint
+from sync_core.endpoint.link import Backoff
 from sync_core.endpoint.replay import GapKind, Kept, replay
 from sync_core.endpoint.stored import read_kept
 from sync_core.endpoint.task import Task
@@ -253,3 +257,44 @@ async def test_where_the_file_was_compacted_the_earliest_place_is_told(ends: Two
     # The other device still has every entry, and shows what this one cannot.
     there = await ends.desktop.task(KEY)
     assert (await there.replay(3)).view.slots["a"].value == 1
+
+
+async def test_after_a_lost_log_every_place_of_the_new_one_can_be_shown(tmp_path: Path) -> None:
+    relay = await serve(RelaySettings(db=tmp_path / "relay.db", port=0))
+    where: dict[str, Any] = {
+        "subject": "acme",
+        "relay": f"ws://127.0.0.1:{relay.port}",
+        "backoff": Backoff(first_s=0.02, cap_s=0.1),
+    }
+    async with (
+        Endpoint.open(tmp_path / "phone.db", device="phone", **where) as phone,
+        Endpoint.open(tmp_path / "desktop.db", device="desktop", **where) as desktop,
+    ):
+        here = await phone.task(KEY, create=True)
+        for value in range(3):
+            await here.slots.confirm("a", value)
+        await phone.synced(timeout_s=10)
+        there = await desktop.task(KEY)
+        await desktop.synced(timeout_s=10)
+        await phone.compact(KEY)
+        await relay.close()
+        for file in tmp_path.glob("relay.db*"):
+            file.unlink()
+        relay = await serve(RelaySettings(db=tmp_path / "relay.db", port=relay.port))
+        await here.slots.confirm("a", 9)
+        for endpoint in (phone, desktop, phone, desktop):
+            await endpoint.synced(timeout_s=10)
+        # What the phone had merged has no place in the new log; the entries themselves have.
+        for task in (here, there):
+            report = await task.replay()
+            assert report.equal
+            state = next(each for each in report.streams if each.stream is StreamName.STATE)
+            assert state.earliest == 0
+            assert (await task.replay(0)).view.slots == {}
+            places = [(await task.replay(place)).view.slots for place in range(1, state.cursor + 1)]
+            values: list[Any] = [slots["a"].value for slots in places if slots]
+            # The phone brings back what it merged as a whole, the desktop entry by entry; either may be first.
+            assert values == sorted(values) and values[0] < 9 == values[-1]
+        lines: list[dict[str, Any]] = [line async for line in phone.export(KEY) if line.get("update")]
+        assert [write["value_json"] for line in lines for write in line["update"]["set"]][-1] == "9"
+    await relay.close()
