@@ -1,7 +1,8 @@
 """One websocket connection as the server sees it: frames decoded as they come, an out-queue of its own, one writer.
 
 A connection has at most one message waiting for the conductor, and none is read while its out-queue is full: so what a
-device can make the relay hold is bounded in both directions.
+device can make the relay hold is bounded in both directions. Once nothing can be written any more, the out-queue is
+empty for good, and what the device had sent before is read to its end.
 """
 
 import asyncio
@@ -38,6 +39,7 @@ class Peer:
         self._may_read.set()
         self._handed_over = False
         self._closing: tuple[int, str] | None = None
+        self._written = False
         self._told_bytes = 0
 
     @property
@@ -79,7 +81,9 @@ class Peer:
     # --- writing -----------------------------------------------------------------------------------------------------
 
     def send(self, frames: tuple[bytes, ...]) -> None:
-        """Put frames into the out-queue."""
+        """Put frames into the out-queue, or drop them if nothing can be written any more."""
+        if self._written:
+            return
         size = sum(map(len, frames))
         self._out.extend(frames)
         self.out_bytes += size
@@ -93,13 +97,8 @@ class Peer:
         if self._closing is None:
             self._closing = (code, reason)
             self._ready.set()
-            asyncio.get_running_loop().call_later(_CLOSE_GRACE_S, self.abort)
-
-    def abort(self) -> None:
-        """Drop the connection at once; harmless if it is closed."""
-        self._websocket.transport.abort()
-        self._handed_over = False
-        self._may_read.set()
+            # Aborting a connection that is closed by then does no harm.
+            asyncio.get_running_loop().call_later(_CLOSE_GRACE_S, self._websocket.transport.abort)
 
     async def write(self) -> None:
         """Write the out-queue, joined into messages, until the connection closes."""
@@ -115,7 +114,12 @@ class Peer:
                     await self._websocket.close(*self._closing)
                     return
         except ConnectionClosed:
-            return
+            pass
+        finally:
+            self._written = True
+            self._out.clear()
+            self.out_bytes = 0
+            self._allow_reading()
 
     def _next_message(self) -> tuple[list[bytes], int]:
         frames: list[bytes] = []
