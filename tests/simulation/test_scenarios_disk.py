@@ -5,10 +5,11 @@ import pytest
 
 from sync_core.errors import StoreDamaged, StoreFull
 from sync_core.replica import commands as c
-from sync_core.replica.writes import AsideEntry, PutEntry
+from sync_core.replica.writes import AsideEntry, PutEntry, StreamImage
 from tests.simulation import peek
 from tests.simulation.device import Device
 from tests.simulation.driver import CrashPoint
+from tests.simulation.mailbox_model import MailboxModel
 from tests.simulation.script import STATE, TASK, Script, hostile_entry
 
 
@@ -61,6 +62,57 @@ def test_rs_13_a_disk_that_is_full_at_any_commit_costs_that_write_only() -> None
             script.wait(20)
         assert len(kept) >= 7
         assert script.settle().notes["worklog"].text.splitlines() == kept
+
+
+def test_an_eviction_that_a_full_disk_refuses_leaves_the_task_as_it_was() -> None:
+    script = Script("phone", "desktop")
+    phone, _ = script.open_both()
+    script.append(phone, "before\n")
+    script.settle()
+    script.ask(phone, c.CloseTask(script.ref(), TASK))
+    phone.disk.fail_next(StoreFull("The disk is full."))
+    with pytest.raises(StoreFull):
+        script.ask(phone, c.EvictTask(script.ref(), TASK))
+    script.open(phone, create=False)
+    script.append(phone, "after\n")
+    assert script.settle().notes["worklog"].text == "before\nafter\n"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_was_read_around_a_failed_commit_is_not_taken_for_the_state_of_later(seed: int) -> None:
+    script = Script("phone", "desktop", seed=seed, snapshot_tail_entries=6)
+    phone, _ = script.open_both()
+    script.ask(phone, c.OpenTask(script.ref(), "claim/77", create=True))
+    script.settle()
+    phone.die()
+    phone.boot()
+    script.ask(phone, c.OpenTask(script.ref(), "claim/77"))
+    phone.disk.fail_next(StoreFull("The disk is full."))
+    for command in (c.AppendNote(script.ref(), "claim/77", "worklog", "x"), c.OpenTask(script.ref(), TASK)):
+        phone.command(command, lambda value: None, lambda error: None)
+    script.wait(5_000)
+    for number in range(8):
+        script.append(phone, f"line {number}\n")
+        script.synced(phone)
+    assert script.settle().notes["worklog"].text == "".join(f"line {number}\n" for number in range(8))
+
+
+def test_what_only_a_reader_still_has_of_a_lost_log_waits_for_its_role() -> None:
+    script = Script("phone", "desktop")
+    phone, desktop = script.open_both()
+    script.append(desktop, "by the desktop\n")
+    script.append(phone, "by the phone\n")
+    before = script.settle()
+    desktop.unplug()
+    script.world.relay.die()
+    script.world.relay.mailbox = MailboxModel()
+    script.world.relay.readers.add("phone")
+    script.world.checks.disk_replaced()
+    script.world.relay.boot()
+    script.wait(20_000)
+    assert quarantined(phone) == ()
+    assert script.view(phone) == before
+    assert script.settle() == before
 
 
 @pytest.mark.parametrize("point", list(CrashPoint))
@@ -143,5 +195,9 @@ def test_se_24_a_poisonous_row_in_a_store_is_quarantined_and_the_rest_of_the_tas
     assert [aside.entry.writer for aside in quarantined(desktop)] == [2**40]
 
 
+def stored_state(device: Device) -> StreamImage:
+    return next(stream for stream in device.disk.load_task(TASK).streams if stream.stream == STATE)
+
+
 def quarantined(device: Device) -> tuple[AsideEntry, ...]:
-    return next(stream for stream in device.disk.load_task(TASK).streams if stream.stream == STATE).quarantined
+    return stored_state(device).quarantined
