@@ -5,12 +5,10 @@ contract (see `effects`). One Replica is one opening of an endpoint: its writer 
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 from sync_core.document.view import TaskView
 from sync_core.errors import SegueError, StoreDamaged, Unforeseen
 from sync_core.ids import Entropy, StreamName
-from sync_core.limits import TASK_WRITES_WARNING
 from sync_core.replica import commands as c
 from sync_core.replica import digests, recovery
 from sync_core.replica import effects as e
@@ -23,23 +21,12 @@ from sync_core.replica.loading import install, snapshots_missing
 from sync_core.replica.log import advance, ask_snapshot
 from sync_core.replica.opening import settle_openings
 from sync_core.replica.table import TaskTable
+from sync_core.replica.tally import Tally
 from sync_core.replica.task import TaskReplica
 from sync_core.replica.writes import DropTask, FollowedTask, TaskImage
 from sync_core.wire import ListTasks, Login
 
 __all__ = ["Replica"]
-
-
-class _Trouble(NamedTuple):
-    """What a task adds to the status."""
-
-    set_aside: int
-    quarantined: int
-    diverged: bool
-    growing: bool
-
-
-_NO_TROUBLE = _Trouble(0, 0, diverged=False, growing=False)
 
 
 class Replica:
@@ -60,15 +47,12 @@ class Replica:
         self._table = TaskTable(self._core, followed)
         self._desk = Desk(self._core, self._table)
         self._link = Link(self._core, self._table, self._desk)
-        self._troubles: dict[str, _Trouble] = {}
-        self._troubles_changed = False
-        self._waiting = sum(task.waiting for task in self._table.tasks.values())
-        self._status = Status(self._core.session.state, self._core.session.reason, self._waiting)
+        self._tally = Tally(self._core.session, self._table.tasks.values())
 
     @property
     def status(self) -> Status:
         """The status that was announced last."""
-        return self._status
+        return self._tally.status
 
     @property
     def loaded(self) -> int:
@@ -158,12 +142,10 @@ class Replica:
         if image is None or snapshots_missing(task, image):
             return
         task.loaded.image = None
-        before = task.waiting
         try:
             self._install(task, image)
         except SegueError as error:
             self._give_up(task, error)
-        self._waiting += task.waiting - before
         if task.document is not None:
             for parked in self._table.unpark(task.key):
                 self._dispatch(parked)
@@ -259,45 +241,19 @@ class Replica:
         touched = self._table.touched
         for task in list(touched.values()):
             settle_openings(task)
-            self._waiting += task.recount()
-            self._note_trouble(task)
+            task.recount()
+            self._tally.note(task)
             if not (task.followed or task.needed):
                 self._table.forget(task)
-        for key, task in self._table.gone.items():
-            self._waiting -= task.waiting
-            self._troubles_changed |= self._troubles.pop(key, None) is not None
+        for key in self._table.gone:
+            self._tally.forget(key)
         self._table.following.pump(touched)
         self._desk.settle(touched.values())
         self._table.following.rest(touched)
         self._table.following.judge(touched.values())
         self._table.touched = {}
-        self._tell_status()
-
-    def _note_trouble(self, task: TaskReplica) -> None:
-        growing = task.view is not None and task.view.writes >= TASK_WRITES_WARNING
-        trouble = _Trouble(task.set_aside, task.quarantined, bool(task.diverged_from), growing)
-        if self._troubles.get(task.key, _NO_TROUBLE) != trouble:
-            self._troubles[task.key] = trouble
-            self._troubles_changed = True
-
-    def _tell_status(self) -> None:
-        session = self._core.session
-        told = self._status
-        same = told.link is session.state and told.reason == session.reason and told.unsent == self._waiting
-        if same and not self._troubles_changed:
-            return
-        self._troubles_changed = False
-        troubles = self._troubles
-        self._status = Status(
-            session.state,
-            session.reason,
-            self._waiting,
-            sum(trouble.set_aside for trouble in troubles.values()),
-            sum(trouble.quarantined for trouble in troubles.values()),
-            tuple(sorted(key for key, trouble in troubles.items() if trouble.diverged)),
-            tuple(sorted(key for key, trouble in troubles.items() if trouble.growing)),
-        )
-        self._core.emit(e.StatusIs(self._status))
+        if self._tally.renew(self._core.session):
+            self._core.emit(e.StatusIs(self._tally.status))
 
 
 def _stands_alone(effect: e.Effect) -> bool:

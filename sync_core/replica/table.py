@@ -22,7 +22,7 @@ class TaskTable:
         self.tasks: dict[str, TaskReplica] = {}
         self.touched: dict[str, TaskReplica] = {}
         self.active: dict[str, TaskReplica] = {}
-        self.gone: dict[str, TaskReplica] = {}
+        self.gone: set[str] = set()
         self.following = Following(core)
         self._parked: dict[str, list[object]] = {}
         self._retired: set[str] = set()
@@ -75,7 +75,7 @@ class TaskTable:
         self.tasks.pop(task.key, None)
         self.touched.pop(task.key, None)
         self.active.pop(task.key, None)
-        self.gone[task.key] = task
+        self.gone.add(task.key)
         self.following.forget(task)
         if evicted:
             self._retired.add(task.key)

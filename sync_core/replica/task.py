@@ -199,12 +199,10 @@ class TaskReplica:
         self.follow.hello_number += 1
         self.drop_arrived()
 
-    def recount(self) -> int:
-        """Bring the count of waiting entries up to date; return by how much it grew."""
-        before = self.waiting
+    def recount(self) -> None:
+        """Bring the count of waiting entries up to date."""
         if self.document is not None:
             self.waiting = len(self.outbox)
-        return self.waiting - before
 
     def tick(self) -> None:
         """Repeat what had no answer."""
@@ -219,8 +217,7 @@ class TaskReplica:
 
     def unload(self) -> None:
         """Give everything back but the places."""
-        if self.document is not None:
-            self.waiting = len(self.outbox)
+        self.recount()
         self._loaded = None
         for stream in self.streams.values():
             stream.writers = {}

@@ -341,7 +341,7 @@ def test_a_command_that_fails_inside_fails_alone_and_leaves_nothing(pair: Pair) 
 
 
 def test_a_task_near_the_bound_of_its_writes_is_shown_as_growing(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sync_core.replica.replica.TASK_WRITES_WARNING", 3)
+    monkeypatch.setattr("sync_core.replica.tally.TASK_WRITES_WARNING", 3)
     for number in range(3):
         assert pair.phone.replica.status.growing == ()
         pair.phone.confirm(f"slot{number}", number)
