@@ -42,7 +42,7 @@ from server_relay.fanout import CATCH_UP_ROOM_BYTES, pump
 from server_relay.sessions import CLOSE_POLICY, CLOSE_TRY_LATER, REQUESTS_MAX, Session, Turn
 from server_relay.tasks import Tasks, refuse
 from sync_core.errors import ProtocolError, SegueError, ValueRefused
-from sync_core.ids import Entropy, split_stream
+from sync_core.ids import Entropy, check_task, split_stream
 from sync_core.limits import FRAME_BYTES_MAX, HELLO_OWN_WRITERS_MAX
 from sync_core.wire import (
     WIRE_VERSION,
@@ -63,7 +63,8 @@ from sync_core.wire import (
 __all__ = ["HELLO_POSITIONS_MAX", "LISTED_STEPS_BYTES_MAX", "Relay"]
 
 HELLO_POSITIONS_MAX = 64
-"""Positions, over all pages of the Hellos under way, each with at most `HELLO_OWN_WRITERS_MAX` writers."""
+"""Positions, over all pages of the Hellos under way, each with at most `HELLO_OWN_WRITERS_MAX` writers; also how many
+Hellos may be under way."""
 
 LISTED_STEPS_BYTES_MAX = 64 * 1024
 """Planned steps of one task that a listing shows, encoded bytes; further ones are seen by opening the task."""
@@ -275,9 +276,10 @@ class Relay:
 
 def _whole_hello(session: Session, hello: Hello) -> Hello | None:
     """Collect the pages of a Hello; returns the whole once its last page came."""
+    check_task(hello.task)
     pages = session.pages.setdefault(hello.task, [])
     pages += hello.streams
-    if sum(map(len, session.pages.values())) > HELLO_POSITIONS_MAX:
+    if max(len(session.pages), sum(map(len, session.pages.values()))) > HELLO_POSITIONS_MAX:
         raise ProtocolError("A Hello has too many pages.")
     for position in hello.streams:
         if len(position.own) > HELLO_OWN_WRITERS_MAX or position.cursor < 0:

@@ -5,7 +5,9 @@ from msgspec.structs import replace
 
 from server_relay.admission import Grant, LoginRefused, Role
 from server_relay.effects import Malformed
+from server_relay.relay import HELLO_POSITIONS_MAX
 from server_relay.sessions import CLOSE_POLICY, CLOSE_TRY_LATER
+from sync_core.ids import StreamName
 from sync_core.wire import (
     WIRE_VERSION,
     BlobAbsent,
@@ -24,6 +26,7 @@ from sync_core.wire import (
     Refused,
     SnapshotConfirmed,
     SnapshotOffer,
+    StreamPosition,
     Unfollow,
     Welcome,
 )
@@ -194,7 +197,14 @@ def test_another_subject_cannot_be_reached_whatever_a_frame_says(harness: Harnes
 
 @pytest.mark.parametrize("name", ["../x", "a\0b", "con", "a" * 10_000, "a.b", ">", "*", "", "a//b", "a:b", "ä", "/a"])
 def test_a_bad_task_key_is_refused_by_grammar(harness: Harness, name: str) -> None:
-    for frame in (Hello(name), Push(name, ()), BlobWanted(name, "a" * 64), Unfollow(name), DigestAt(name, b"", 1, b"")):
+    for frame in (
+        Hello(name),
+        Hello(name, (), True),
+        Push(name, ()),
+        BlobWanted(name, "a" * 64),
+        Unfollow(name),
+        DigestAt(name, b"", 1, b""),
+    ):
         phone = harness.login("phone", token=f"anna/write/{NEVER}")
         phone.send(frame)
         assert [code for code, _ in refused(phone)] == ["value_refused"]
@@ -249,6 +259,19 @@ def test_a_connection_follows_a_bounded_number_of_tasks() -> None:
     assert phone.closed is None
     phone.send(Hello("c"))
     assert phone.closed is not None
+
+
+def test_the_pages_of_a_hello_are_bounded_even_empty_ones(harness: Harness) -> None:
+    page = tuple(StreamPosition(name, b"", 0, b"") for name in (StreamName.STATE, StreamName.HISTORY))
+    for frames in (
+        [Hello(TASK, page, True)] * (HELLO_POSITIONS_MAX // 2 + 1),
+        [Hello(f"t{number}", (), True) for number in range(HELLO_POSITIONS_MAX + 1)],
+    ):
+        phone = harness.login("phone", token=f"anna/write/{NEVER}")
+        phone.send(*frames[:-1])
+        assert phone.closed is None
+        phone.send(frames[-1])
+        assert [code for code, _ in refused(phone)] == ["protocol_error"]
 
 
 def test_what_a_relay_counts_names_no_names(harness: Harness) -> None:
