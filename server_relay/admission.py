@@ -103,7 +103,8 @@ class TokenGate:
         """Return what a token says, None if its signature or its shape is wrong; expiry is judged in relay time."""
         import jwt
 
-        with contextlib.suppress(jwt.PyJWTError, msgspec.ValidationError):
+        # Older PyJWT lets a header nested too deep pass as RecursionError.
+        with contextlib.suppress(jwt.PyJWTError, msgspec.ValidationError, RecursionError):
             said = jwt.decode(
                 token,
                 self._secret,
