@@ -100,7 +100,13 @@ def _decimal_text(value: Decimal) -> str:
 
 
 def _number(text: str) -> float | Decimal:
-    return Decimal(text) if "E" in text else float(text)
+    """A canonical text says by its E what it is; what somebody else wrote, such as 1.10, may need a Decimal."""
+    if "E" in text:
+        return Decimal(text)
+    value = float(text)
+    if repr(value) == text or ("e" in text and Decimal(repr(value)) == Decimal(text)):
+        return value
+    return Decimal(text)
 
 
 def _refuse_constant(name: str) -> float:
@@ -114,7 +120,7 @@ def parse(text: str) -> JsonValue:
     """Return the value of a canonical text; raises `ValueRefused` for text that is no JSON."""
     try:
         value: JsonValue = _decoder.decode(text)
-    except (ValueError, RecursionError):
+    except (ValueError, RecursionError, ArithmeticError):
         raise ValueRefused("The stored text is not JSON.") from None
     return value
 

@@ -158,7 +158,7 @@ def test_nesting_is_bounded_on_both_ways() -> None:
 
 
 @pytest.mark.parametrize(
-    "written", ["", "{", "NaN", "Infinity", "-Infinity", "[1,]", "'a'", "1 2", "\x00", "9" * 20_000]
+    "written", ["", "{", "NaN", "Infinity", "-Infinity", "[1,]", "'a'", "1 2", "\x00", "9" * 20_000, "1E" + "9" * 20]
 )
 def test_what_is_no_json_is_refused_without_showing_it(written: str) -> None:
     with pytest.raises(ValueRefused) as refused:
