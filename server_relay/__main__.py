@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -38,7 +39,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SegueError as error:
         return _fail(error.as_json(), str(error), options.json)
     except OSError as error:
-        sentence = f"The relay cannot listen on {options.host}:{options.port}: {os.strerror(error.errno or 0)}."
+        why = error.strerror if isinstance(error, socket.gaierror) else os.strerror(error.errno or 0)
+        sentence = f"The relay cannot listen on {options.host}:{options.port}: {why}."
         return _fail({"code": "address", "sentence": sentence, "hint": ""}, sentence, options.json)
 
 

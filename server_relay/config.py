@@ -14,7 +14,7 @@ SECRET_BYTES_MIN = 32
 
 class RelaySettings(msgspec.Struct, frozen=True):
     """Every setting has its unit in its name. Raises `ValueRefused` for a host that is not loopback without a secret:
-    only a loopback relay may be open, for trying out.
+    only a loopback relay may be open, for trying out; and for what is no port.
 
     `secret` signs tokens (HS256). `origins` are the browser origins that may connect; none by default. `hosts` are the
     names under which the relay is reached, for the Host check; any if empty.
@@ -40,6 +40,8 @@ class RelaySettings(msgspec.Struct, frozen=True):
     store_bytes_max: int | None = None
 
     def __post_init__(self) -> None:
+        if not 0 <= self.port < 2**16:
+            raise ValueRefused("A port is from 0 to 65535.", hint="Leave it out for 8700; 0 picks a free one.")
         if self.secret is None and not is_loopback(self.host):
             raise ValueRefused(
                 "A relay without a secret listens on loopback only.",

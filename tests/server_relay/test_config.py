@@ -35,3 +35,10 @@ def test_a_secret_is_read_without_blanks_around_it(tmp_path: Path) -> None:
     assert read_secret(file) == "s3cret"
     with pytest.raises(ValueRefused):
         read_secret(tmp_path / "missing")
+
+
+@pytest.mark.parametrize("port", [-1, 65_536, 99_999])
+def test_what_is_no_port_is_refused(port: int) -> None:
+    with pytest.raises(ValueRefused, match="port"):
+        RelaySettings(DB, port=port)
+    assert RelaySettings(DB, port=65_535).port == 65_535

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -34,7 +35,7 @@ def line_of(process: subprocess.Popen[str]) -> dict[str, object]:
 
 def stop(process: subprocess.Popen[str], number: signal.Signals = signal.SIGTERM) -> int:
     process.send_signal(number)
-    process.communicate(timeout=10)
+    process.communicate(timeout=60)
     return process.returncode
 
 
@@ -54,17 +55,27 @@ def test_it_says_it_to_people_too(tmp_path: Path) -> None:
     assert stop(process) == 0
 
 
-def test_it_starts_fast(tmp_path: Path) -> None:
-    """Within 0.3 s of processor time, which other programs on the machine do not lengthen; start and stop together."""
+def fastest_s(run: Callable[[], object]) -> float:
+    """Return the least processor time that child processes took; other programs on the machine lengthen it little."""
     spans = []
-    for _ in range(4):
+    for _ in range(5):
         before = os.times()
+        run()
+        after = os.times()
+        spans.append(after.children_user + after.children_system - before.children_user - before.children_system)
+    return min(spans)
+
+
+def test_it_starts_fast(tmp_path: Path) -> None:
+    """Start and stop within 0.3 s; on a slow machine, within four times what Python takes to have a loop and SQLite."""
+
+    def start_and_stop() -> None:
         process = start("--db", tmp_path / "relay.db", "--port", "0", "--json")
         line_of(process)
         stop(process)
-        after = os.times()
-        spans.append(after.children_user + after.children_system - before.children_user - before.children_system)
-    assert min(spans) < 0.3, spans
+
+    floor_s = fastest_s(lambda: subprocess.run([sys.executable, "-c", "import asyncio, sqlite3"], check=True))
+    assert fastest_s(start_and_stop) < max(0.3, 4 * floor_s)
 
 
 def test_it_never_loads_the_engine() -> None:
@@ -101,7 +112,7 @@ def test_a_second_relay_on_the_same_file_is_refused(tmp_path: Path) -> None:
     first = start("--db", tmp_path / "relay.db", "--port", "0", "--json")
     line_of(first)
     second = start("--db", tmp_path / "relay.db", "--port", "0", "--json")
-    _, errors = second.communicate(timeout=10)
+    _, errors = second.communicate(timeout=60)
     assert second.returncode == 1
     assert json.loads(errors)["code"] == "store_in_use"
     assert stop(first) == 0
@@ -111,10 +122,19 @@ def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
     first = start("--db", tmp_path / "one.db", "--port", "0", "--json")
     port = line_of(first)["port"]
     second = start("--db", tmp_path / "two.db", "--port", str(port))
-    _, errors = second.communicate(timeout=10)
+    _, errors = second.communicate(timeout=60)
     assert second.returncode == 1
     assert "cannot listen" in errors
     assert stop(first) == 0
+
+
+def test_a_host_that_is_nowhere_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text(SECRET)
+    assert main(["--db", str(tmp_path / "relay.db"), "--host", "nowhere.invalid", "--auth", str(secret)]) == 1
+    told = capsys.readouterr().err
+    assert "nowhere.invalid:8700" in told
+    assert "Unknown error" not in told
 
 
 def test_wrong_usage_is_status_2(capsys: pytest.CaptureFixture[str]) -> None:
@@ -128,7 +148,7 @@ def test_a_killed_relay_leaves_its_file_free(tmp_path: Path) -> None:
     first = start("--db", tmp_path / "relay.db", "--port", "0", "--json")
     line_of(first)
     os.kill(first.pid, signal.SIGKILL)
-    first.communicate(timeout=10)
+    first.communicate(timeout=60)
     second = start("--db", tmp_path / "relay.db", "--port", "0", "--json")
     line_of(second)
     assert stop(second) == 0
