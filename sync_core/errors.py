@@ -14,8 +14,8 @@
     └── Unforeseen 500
 
 Neither a sentence nor a hint ever holds the content of a slot, a note or a token, with two stated exceptions:
-`PreconditionFailed` carries the current text in a field, because its caller must merge with it, and `ValueRefused` names
-the part of a value that JSON cannot hold by its keys, unless the slot is secret.
+`PreconditionFailed` carries the current text in a field, because its caller must merge with it, and `ValueRefused`
+names the part of a value that JSON cannot hold by its keys, unless the slot is secret.
 """
 
 from typing import ClassVar

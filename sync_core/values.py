@@ -117,7 +117,10 @@ _decoder = json.JSONDecoder(parse_float=_number, parse_constant=_refuse_constant
 
 
 def parse(text: str) -> JsonValue:
-    """Return the value of a canonical text; raises `ValueRefused` for text that is no JSON."""
+    """Return the value of a canonical text; raises `ValueRefused` for text that is no JSON.
+
+    Any other JSON is taken too: a number of it that a float would change, or whose zeros it would lose, is a Decimal.
+    """
     try:
         value: JsonValue = _decoder.decode(text)
     except (ValueError, RecursionError, ArithmeticError):

@@ -158,7 +158,42 @@ def test_nesting_is_bounded_on_both_ways() -> None:
 
 
 @pytest.mark.parametrize(
-    "written", ["", "{", "NaN", "Infinity", "-Infinity", "[1,]", "'a'", "1 2", "\x00", "9" * 20_000, "1E" + "9" * 20]
+    ("written", "value"),
+    [
+        ("1.5", 1.5),
+        ("-0.0", -0.0),
+        ("1e5", 1e5),
+        ("2.50e-3", 2.5e-3),
+        ("1.10", Decimal("1.10")),
+        ("291.840", Decimal("291.840")),
+        ("12345678901234567890.12", Decimal("12345678901234567890.12")),
+        ("0.1000000000000000055", Decimal("0.1000000000000000055")),
+        ("1e400", Decimal("1E+400")),
+        ("1E5", Decimal("1E5")),
+    ],
+)
+def test_a_number_that_somebody_else_wrote_is_taken_as_it_stands(written: str, value: object) -> None:
+    assert same(parse(written), value)
+    assert same(parse(canonical(parse(written))), value)
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "1E99999999999999999999",
+        "-1E-99999999999999999999",
+        "1e99999999999999999999",
+        "",
+        "{",
+        "NaN",
+        "Infinity",
+        "-Infinity",
+        "[1,]",
+        "'a'",
+        "1 2",
+        "\x00",
+        "9" * 20_000,
+    ],
 )
 def test_what_is_no_json_is_refused_without_showing_it(written: str) -> None:
     with pytest.raises(ValueRefused) as refused:

@@ -212,7 +212,17 @@ def test_no_number_is_rounded_and_none_stops_a_brief(value: object, text: str, p
 
 
 @pytest.mark.parametrize(
-    "stored", ["", "no json", "NaN", "1e999", '"\\ud800"', '{"\\ud800":1}', "[" * 70 + "]" * 70, "[" * 900 + "]" * 900]
+    "stored",
+    [
+        "",
+        "no json",
+        "NaN",
+        "1E99999999999999999999",
+        '"\\ud800"',
+        '{"\\ud800":1}',
+        "[" * 70 + "]" * 70,
+        "[" * 900 + "]" * 900,
+    ],
 )
 def test_what_no_honest_device_stores_is_told_as_unreadable(stored: str) -> None:
     attempt = Attempt("a1", 1, "peer", "scan", Effect.READ, "d", None, 0, ok=True, result=stored)

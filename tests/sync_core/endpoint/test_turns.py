@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -130,6 +131,7 @@ async def test_after_a_crash_the_call_is_still_pending_and_a_record_is_not_run_a
         ("greet", '{"nam": "Ann"}', "do not fit the tool greet"),
         ("greet", "", "do not fit the tool greet"),
         ("greet", '{"name": "\\ud800"}', "lone surrogate"),
+        ("greet", '{"name": 1E99999999999999999999}', "not a JSON object"),
         ("pay", '{"amount": "\\ud800"}', "lone surrogate"),
         ("pay", '{"\\ud800": 1}', "lone surrogate"),
     ],
@@ -219,6 +221,15 @@ async def test_a_model_reads_and_writes_slots_through_tools(task: Task) -> None:
     assert "error" in refused
     await _ask(task, "slot_confirm", name="cost_center", value="CC-1042")
     assert task.slots["cost_center"].state.value == "confirmed"
+
+
+async def test_money_that_a_model_writes_as_a_number_keeps_every_digit(task: Task) -> None:
+    for number in ("1.10", "12345678901234567890.12"):
+        arguments = f'{{"name":"amount","value":{number}}}'
+        (pending,) = await task.history.append_turn(turn(("slot_propose", arguments)))
+        await task.run(pending)
+        assert task.slots["amount"].value == Decimal(number)
+        assert str(task.slots["amount"].value) == number
 
 
 async def test_a_model_that_writes_a_note_from_a_stale_text_is_told_the_current_one(task: Task) -> None:
