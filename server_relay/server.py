@@ -123,8 +123,8 @@ class RelayServer:
         self._tasks = [asyncio.create_task(self._conduct()), asyncio.create_task(self._tick())]
 
     async def closed(self) -> None:
-        """Return once the relay was closed; raises what ended it if it failed."""
-        await self._tasks[0]
+        """Return once the relay was closed; raises what ended it if it failed. Who stops waiting stops nothing."""
+        await asyncio.shield(self._tasks[0])
 
     async def close(self) -> None:
         """Stop accepting, finish the turn under way, close every connection with 1001, close the file; idempotent."""
@@ -244,13 +244,16 @@ class RelayServer:
                         self._peers[conn].close(code, reason)
                 case _:
                     reads.append(effect)
-        if not reads:
-            return []
+        return self._relay.turn(await self._read(reads), self._now_ms()) if reads else []
+
+    async def _read(self, reads: Sequence[RelayRead]) -> list[RelayEvent]:
+        """Return the answers. Where one fails, each is read alone: only who waits for what is damaged hears of it."""
         try:
-            answers = await self._mailbox.read(reads)
+            return [*await self._mailbox.read(reads)]
         except SegueError as error:
-            return self._relay.handle(CommitFailed(tuple(reads), error), self._now_ms())
-        return self._relay.turn(answers, self._now_ms())
+            if len(reads) == 1:
+                return [CommitFailed(tuple(reads), error)]
+        return [event for read in reads for event in await self._read([read])]
 
     async def _tick(self) -> None:
         while True:
