@@ -8,7 +8,7 @@ from sync_core.checked import check_instance, check_whole
 from sync_core.document.calls import CallState, PlannedCall
 from sync_core.document.history import HistoryEntry
 from sync_core.endpoint.handle import Handle
-from sync_core.errors import ValueRefused
+from sync_core.errors import ResultUnavailable, ValueRefused
 from sync_core.ids import check_step
 from sync_core.limits import RECORD_NUMBER_MAX
 from sync_core.replica.commands import AppendHistory, FetchBlob, PopHistory
@@ -76,16 +76,28 @@ class History:
         return message
 
     async def unanswered(self) -> tuple[PlannedCall, ...]:
-        """Return the calls that assistant messages asked for and that no message answers yet, in order."""
+        """Return the calls that assistant messages asked for and that no message answers yet, in order.
+
+        Those of a large message that is not on this device, and cannot be fetched now, are left out.
+        """
         history = self._handle.view.history
         answered = {entry.answers for entry in history}
         found: list[PlannedCall] = []
         for entry in history:
+            # An output asks for nothing, so that a large one need not be fetched.
+            if entry.answers is None:
+                asked = await self._asked(entry)
+                found.extend(call for call in asked if call.step not in answered)
+        return tuple(found)
+
+    async def _asked(self, entry: HistoryEntry) -> tuple[PlannedCall, ...]:
+        try:
             text = await self._text(entry)
             # A message that never mentions tool calls need not be parsed.
-            if '"tool_calls"' in text:
-                found.extend(call for call in self._pending(entry.item, text) if call.step not in answered)
-        return tuple(found)
+            return self._pending(entry.item, text) if '"tool_calls"' in text else ()
+        except (ResultUnavailable, ValueRefused):
+            # One message that is not here, or that no honest device wrote, must not keep the others' calls waiting.
+            return ()
 
     async def _append(self, messages: tuple[str, ...], answers: str | None) -> tuple[str, ...]:
         self._handle.check_writable()
@@ -99,7 +111,13 @@ class History:
         if entry.message is not None:
             return entry.message
         handle = self._handle
-        return (await handle.ask(FetchBlob(handle.ref(), handle.key, entry.blob or ""), bytes)).decode()
+        try:
+            return (await handle.ask(FetchBlob(handle.ref(), handle.key, entry.blob or ""), bytes)).decode()
+        except UnicodeDecodeError:
+            raise ValueRefused("A large message of the conversation is no text.") from None
+        except ResultUnavailable as error:
+            hint = "Connect to the relay: a large message is fetched when it is first read."
+            raise ResultUnavailable("A large message of the conversation is not on this device.", hint=hint) from error
 
     def _pending(self, item: str, text: str) -> tuple[PlannedCall, ...]:
         pending: list[PlannedCall] = []

@@ -108,4 +108,9 @@ async def recorded_text(handle: Handle, call: Call) -> str:
             " counts as 6 bytes); then use a new step.",
         )
     data = await handle.ask(FetchBlob(handle.ref(), handle.key, shown.blob), bytes)
-    return data.decode()
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise ResultUnavailable(
+            f"The recorded result of step {call.step} is no text.", hint="Use a new step."
+        ) from None

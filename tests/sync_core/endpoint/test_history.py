@@ -95,3 +95,31 @@ async def test_without_history_and_blobs_the_slots_are_told_alike(tmp_path: Path
         assert [slot.name for slot in task.slots.missing()] == ["cost_center"]
         with pytest.raises(ResultUnavailable):
             await task.call("pages", pages)
+
+
+async def test_a_large_message_that_is_not_here_keeps_no_other_call_waiting(tmp_path: Path) -> None:
+    def asked(tool: str, content: str = "") -> dict[str, object]:
+        call = {"id": "c", "type": "function", "function": {"name": tool, "arguments": "{}"}}
+        return {"role": "assistant", "content": content, "tool_calls": [call]}
+
+    @tool(effect=Effect.READ)
+    def pages() -> str:
+        return "x" * 100_000
+
+    async with Endpoint.open(tmp_path / "phone.db", subject="acme", device="phone", tools=[pages]) as phone:
+        task = await phone.task(KEY, create=True)
+        await task.history.append({"role": "user", "content": "y" * 100_000})
+        (first,) = await task.history.append_turn(asked("pages"))
+        await task.run(first)
+        await task.history.append_turn(asked("pages", "z" * 100_000))
+        (waiting,) = await task.history.append_turn(asked("pages"))
+        assert len(await task.pending_calls()) == 2
+    with closing(sqlite3.connect(tmp_path / "phone.db")) as file, file:
+        file.execute("DELETE FROM blob_bytes")
+        file.execute("DELETE FROM blobs")
+    async with Endpoint.open(tmp_path / "phone.db", subject="acme", device="phone", tools=[pages]) as phone:
+        task = await phone.task(KEY)
+        assert [call.step for call in await task.pending_calls()] == [waiting.step]
+        with pytest.raises(ResultUnavailable, match="message of the conversation"):
+            await task.history.items()
+        assert await task.history.items(last=1) == [asked("pages")]
