@@ -59,6 +59,8 @@ def on_heads(task: TaskReplica, frame: Heads) -> None:
     if task.document is not None and (first or new_epoch):
         task.outbox.restart()
     if new_epoch:
+        # Nothing is pushed before the new log's heads are told: they may show what is to be merged first.
+        task.follow.pushed = False
         task.follow.hello_again = True
     check_offers(task)
     advance(task)
