@@ -48,6 +48,7 @@ class Checks:
         self._barriers: dict[int, tuple[list[Key], dict[str, tuple[bytes, int]], int]] = {}
         self._jumped: set[str] = set()
         self._destroyed = 0
+        self._may_set_aside = world.faults.plan.demotions > 0
 
     # --- commands -----------------------------------------------------------------------------------------------------
 
@@ -188,7 +189,7 @@ class Checks:
         for entry in outcomes:
             record = decode_record(entry.kind, entry.payload)
             plan = self.world.faults.plan
-            honest = entry.writer in self._senders and not plan.hostile and not plan.demotions
+            honest = entry.writer in self._senders and not plan.hostile and not self._may_set_aside
             if honest and isinstance(record, CallOutcome) and record.attempt not in begun:
                 raise Violation(f"{device.label} has the outcome of {record.step} without its intent")
 
@@ -286,7 +287,7 @@ class Checks:
         stream may be stored all the same: what is refused comes again, later, or never.
         """
         plan = self.world.faults.plan
-        if not plan.weather.in_order or plan.demotions or "thief" in plan.hostile:
+        if not plan.weather.in_order or self._may_set_aside or "thief" in plan.hostile:
             return
         for write in writes:
             if isinstance(write, AppendStored):
@@ -319,12 +320,16 @@ class Checks:
         for change in effect.changes:
             if isinstance(change, EntrySetAside) and plan.demotions and change.code == "role":
                 continue
+            if isinstance(change, EntrySetAside) and not plan.weather.in_order and change.code == "guard":
+                # An old refusal came late, when what it stood on was there already. A websocket keeps its order.
+                self._may_set_aside = True
+                continue
             if isinstance(change, EntryQuarantined | EntrySetAside | TaskDiverged):
                 raise Violation(f"{device.label} announced {type(change).__name__} among honest devices: {change}")
 
     def views_shown(self, device: "Device", views: dict[str, TaskView]) -> None:
         """A view never shows what a crash right now would lose: it is the one that the disk gives."""
-        if not self.thorough or self.world.faults.plan.demotions:
+        if not self.thorough or self._may_set_aside:
             return  # What is set aside leaves the view after the commit that took it out.
         for task, view in views.items():
             read = rebuilt_view(self.world, device, task)
@@ -377,6 +382,6 @@ class Checks:
 
     def final(self) -> None:
         """Compare what stands on the disks with the journal."""
-        if self.world.faults.plan.demotions:
+        if self._may_set_aside:
             mark_set_aside(self.world)
         final_checks(self.world)
