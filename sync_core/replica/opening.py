@@ -128,13 +128,12 @@ class Barrier:
         """Whether this task, if it is still open here, is done; it is then taken out."""
         if task.key not in self.open:
             return False
-        unread = task.waiting and task.document is None
         stored = all(
             task.outbox.find(key) is None or key in task.outbox.receipted for key in self._last.get(task.key, ())
         )
-        # Without heads of this session nobody knows how far behind the task is.
+        # Without heads of this session nobody knows how far behind the task is, nor is what waits in the file read yet.
         at_heads = task.follow.known is not None and not task.behind and task.key not in self._fresh_after
-        if not at_heads or unread or not stored or task.loading:
+        if not at_heads or not stored or task.loading:
             return False
         del self.open[task.key]
         return True
