@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from sync_core.errors import SegueError
+from sync_core.errors import SegueError, ValueRefused
 from sync_core.ids import check_name
 
 __all__ = ["DEFAULT_RELAY", "Settings", "WrongUsage", "private_folder", "read_settings"]
@@ -169,11 +169,15 @@ def _read_token(path: Path) -> str:
 
 
 def _check_relay(relay: str) -> str:
-    if not re.fullmatch(r"wss?://[^\s/?#]+(/\S*)?", relay):
+    # What an address is, the engine knows; it is not imported for help.
+    from sync_core.endpoint.transport import check_address
+
+    try:
+        return check_address(relay)
+    except ValueRefused:
         raise WrongUsage(
             "The relay's address is not a ws:// or wss:// URL.", hint=f"For example {DEFAULT_RELAY}, or none."
-        )
-    return relay
+        ) from None
 
 
 def _device_of(hostname: str) -> str:

@@ -60,7 +60,7 @@ async def replay(
     parts += [slots_table(slots)] if slots else []
     parts += [Table(("NOTE", "CHARACTERS"), tuple((note.name, str(len(note.text))) for note in notes))] if notes else []
     parts += [calls_table(calls)] if calls else []
-    status = ExitStatus.DONE if report.equal else ExitStatus.REFUSED
+    status = sending.exit_status if report.equal else ExitStatus.REFUSED
     return Answer(document, (*parts, *sending.sentences()), status)
 
 
@@ -96,5 +96,6 @@ async def restore(
         "relay": sending.document(),
     }
     left = tuple(f"Left: {each.what}. {each.why}" for each in done.left)
-    status = ExitStatus.REFUSED if sending.refused else ExitStatus.DONE
-    return Answer(document, (*(said or ["Nothing had to be brought back."]), *left, *sending.sentences()), status)
+    return Answer(
+        document, (*(said or ["Nothing had to be brought back."]), *left, *sending.sentences()), sending.exit_status
+    )

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from clients.config import private_folder, read_settings
-from clients.desktop.output import Answer, JsonDocument, emit, emit_error
-from sync_core.errors import Refused, SegueError, SyncTimeout
+from clients.config import WrongUsage, private_folder, read_settings
+from clients.desktop.output import Answer, ExitStatus, JsonDocument, emit, emit_error
+from sync_core.errors import NotSyncedYet, Refused, SegueError, SyncTimeout
 from sync_core.replica.changes import LinkState, Status
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ __all__ = ["AsJson", "Sending", "Session", "answered", "connected"]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 _WAIT_S = 5.0
+_WAIT_S_MAX = 10**9
 _LOOK_S = 0.02
 _OPTIONS: dict[str, tuple[str, type, str]] = {
     "relay": ("--relay", str, "The relay's address (ws:// or wss://), or none."),
@@ -50,6 +51,11 @@ class Sending(msgspec.Struct, frozen=True):
     def refused(self) -> bool:
         """Whether the relay refused this device for good; what was written stays here."""
         return self.status.link is LinkState.REFUSED
+
+    @property
+    def exit_status(self) -> ExitStatus:
+        """How a command ends whose own part went well."""
+        return ExitStatus.REFUSED if self.refused else ExitStatus.DONE
 
     def document(self) -> dict[str, JsonDocument]:
         """Return it for programs."""
@@ -130,7 +136,10 @@ def connected(work: Callable[..., Awaitable[Answer | None]]) -> Callable[..., No
 
         async def run() -> Answer | None:
             async with _session(options, as_json) as session:
-                return await work(session, **arguments)
+                try:
+                    return await work(session, **arguments)
+                except NotSyncedYet as error:
+                    raise _with_reason(error, session.endpoint.status.reason) from None
 
         answered(lambda: asyncio.run(run()), as_json)
 
@@ -140,6 +149,11 @@ def connected(work: Callable[..., Awaitable[Answer | None]]) -> Callable[..., No
     command.__doc__ = work.__doc__
     command.__name__ = work.__name__
     return command
+
+
+def _with_reason(error: NotSyncedYet, reason: str) -> NotSyncedYet:
+    """The error with why there is no link, which may be all that has to be mended."""
+    return NotSyncedYet(f"{error.sentence} Why: {reason.rstrip('.')}.") if reason else error
 
 
 _HINTS = {
@@ -164,6 +178,8 @@ def answered(work: Callable[[], Answer | None], as_json: bool) -> None:
 async def _session(options: dict[str, object], as_json: bool) -> AsyncIterator[Session]:
     wait = options.pop("wait")
     wait_s = wait if isinstance(wait, float) else None
+    if wait_s is not None and not 0 <= wait_s <= _WAIT_S_MAX:
+        raise WrongUsage(f"--wait takes from 0 to {_WAIT_S_MAX} seconds.")
     flags = {name: value if isinstance(value, str) else None for name, value in options.items()}
     settings = read_settings(flags, os.environ, hostname=platform.node())
     private_folder(settings)

@@ -8,7 +8,7 @@ import typer
 
 from clients.config import WrongUsage
 from clients.desktop.connection import Sending, Session, connected
-from clients.desktop.output import Answer, ExitStatus
+from clients.desktop.output import Answer
 from clients.desktop.shapes import note_document
 from sync_core.document.notes import Note
 from sync_core.errors import PreconditionFailed
@@ -35,6 +35,7 @@ async def read(session: Session, task: _TaskKey, name: _Name) -> Answer:
         return Answer(
             {"task": task, "note": note_document(note), "relay": sending.document()},
             (note.text.removesuffix("\n"), f"-- sha256 {note.content_sha256}", *sending.sentences()),
+            sending.exit_status,
         )
 
 
@@ -132,5 +133,5 @@ def _written(task: str, note: Note, sending: Sending) -> Answer:
     return Answer(
         {"task": task, "note": note_document(note), "relay": sending.document()},
         (f"{note.name} is written.", f"-- sha256 {note.content_sha256}", *sending.sentences()),
-        ExitStatus.REFUSED if sending.refused else ExitStatus.DONE,
+        sending.exit_status,
     )

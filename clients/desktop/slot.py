@@ -49,6 +49,7 @@ async def list_slots(session: Session, task: _TaskKey) -> Answer:
         return Answer(
             {"task": task, "slots": [slot_document(slot) for slot in slots], "relay": sending.document()},
             (table, *sending.sentences()),
+            sending.exit_status,
         )
 
 
@@ -168,7 +169,7 @@ def _written(task: str, slot: Slot, sending: Sending) -> Answer:
     return Answer(
         {"task": task, "slot": slot_document(slot), "relay": sending.document()},
         (*parts, *sending.sentences()),
-        ExitStatus.REFUSED if conflicted or sending.refused else ExitStatus.DONE,
+        ExitStatus.REFUSED if conflicted else sending.exit_status,
     )
 
 

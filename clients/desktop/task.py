@@ -46,6 +46,7 @@ async def tasks(
     return Answer(
         {"tasks": [_info_document(info) for info in found], "relay": sending.document()},
         (table if found else "There are no tasks.", *sending.sentences()),
+        sending.exit_status,
     )
 
 
@@ -77,7 +78,7 @@ async def show(session: Session, task: _TaskKey) -> Answer:
             parts += ["", Table(("NOTE", "CHARACTERS", "SHA256"), rows)]
         if made:
             parts += ["", calls_table(made)]
-        return Answer(document, (*parts, *sending.sentences()))
+        return Answer(document, (*parts, *sending.sentences()), sending.exit_status)
 
 
 async def brief(
@@ -95,6 +96,7 @@ async def brief(
         return Answer(
             {"brief": msgspec.Raw(msgspec.json.encode(told.json)), "text": told.text, "relay": sending.document()},
             (told.text.removesuffix("\n"), *sending.sentences()),
+            sending.exit_status,
         )
 
 
@@ -106,6 +108,7 @@ async def calls(session: Session, task: _TaskKey) -> Answer:
         return Answer(
             {"task": task, "calls": [call_document(call) for call in made], "relay": sending.document()},
             (calls_table(made) if made else "Nothing was called or planned.", *sending.sentences()),
+            sending.exit_status,
         )
 
 
@@ -120,7 +123,8 @@ async def history(
         messages = await opened.history.items(last=last)
         told: list[JsonDocument] = [msgspec.Raw(canonical(message).encode()) for message in messages]
         lines = tuple(map(message_line, messages)) or ("Nothing was said.",)
-        return Answer({"task": task, "messages": told, "relay": sending.document()}, (*lines, *sending.sentences()))
+        document: dict[str, JsonDocument] = {"task": task, "messages": told, "relay": sending.document()}
+        return Answer(document, (*lines, *sending.sentences()), sending.exit_status)
 
 
 async def stats(session: Session) -> Answer:
@@ -130,7 +134,9 @@ async def stats(session: Session) -> Answer:
     found = msgspec.structs.asdict(store)
     rows = tuple((name.replace("_", " "), str(value)) for name, value in found.items())
     return Answer(
-        {"store": found, "relay": sending.document()}, (Table(("WHAT", "HOW MUCH"), rows), *sending.sentences())
+        {"store": found, "relay": sending.document()},
+        (Table(("WHAT", "HOW MUCH"), rows), *sending.sentences()),
+        sending.exit_status,
     )
 
 

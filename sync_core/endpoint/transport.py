@@ -72,7 +72,7 @@ def check_address(relay: str) -> str:
         host.encode("idna")
     except (InvalidURI, ValueError):
         host = "\0"
-    if not host.isprintable():
+    if not host.isprintable() or any(char.isspace() for char in url):
         raise ValueRefused("relay is not a ws:// or wss:// address.", hint="For example ws://127.0.0.1:8700.")
     return url
 

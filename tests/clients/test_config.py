@@ -76,7 +76,17 @@ def test_each_platform_has_its_own_folder(tmp_path: Path, platform: str, store: 
 
 
 @pytest.mark.parametrize(
-    "text", ["relay = ", "colour = 'red'", "device = 3", "relay = 'http://x'", "token_file = 'absent'"]
+    "text",
+    [
+        "relay = ",
+        "colour = 'red'",
+        "device = 3",
+        "relay = 'http://x'",
+        "relay = 'ws://127.0.0.1:99999'",
+        "relay = 'ws://x..y'",
+        "relay = 'ws://[::1'",
+        "token_file = 'absent'",
+    ],
 )
 def test_a_bad_file_is_wrong_usage(tmp_path: Path, text: str) -> None:
     write_file(tmp_path, text)

@@ -304,7 +304,9 @@ def test_a_token_admits_the_device_that_it_was_made_for(tmp_path: Path) -> None:
         kept = phone.json("slot", "list", TASK, "--token-file", str(token))
         assert kept["relay"]["synced"] is True
         other = Device(tmp_path / "other", "other", url, token=made.out.strip())
-        assert other.run("tasks").status == 0 and "refused" in other.run("tasks").out
+        for command in ("tasks", "stats"):
+            done = other.run(command)
+            assert done.status == 1 and "refused" in done.out
 
 
 def test_a_token_is_made_with_a_secret_from_the_environment_and_never_without(phone: Device) -> None:

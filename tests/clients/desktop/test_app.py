@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from typer.main import get_command
@@ -101,6 +102,20 @@ def test_a_wrong_choice_is_told_in_plain_words(arguments: list[str], option: str
 )
 def test_wrong_usage_ends_with_status_2(arguments: list[str]) -> None:
     assert CliRunner().invoke(app, arguments).exit_code == 2
+
+
+@pytest.mark.parametrize("wait", ["nan", "-1", "inf", "1e300"])
+def test_a_wait_that_is_no_time_is_wrong_usage(tmp_path: Path, wait: str) -> None:
+    told = CliRunner().invoke(app, ["tasks", "--wait", wait, "--relay", "none"], env={"SEGUE_HOME": str(tmp_path)})
+    assert told.exit_code == 2
+    assert "--wait takes from 0" in told.output
+
+
+def test_why_there_is_no_link_is_told_where_the_task_is_not_here(tmp_path: Path) -> None:
+    environment = {"SEGUE_HOME": str(tmp_path), "SEGUE_RELAY": "ws://127.0.0.1:1"}
+    told = CliRunner().invoke(app, ["show", "a/1"], env=environment)
+    assert told.exit_code == 1
+    assert "no connection to the relay" in told.output
 
 
 def test_help_loads_neither_the_engine_nor_rich() -> None:

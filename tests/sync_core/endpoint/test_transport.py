@@ -25,6 +25,8 @@ from sync_core.wire import ListTasks, Unfollow, decode_client, encode_frame
         "ws://ä..ö",
         "ws://" + "x" * 64 + ".example",
         "ws://\x00",
+        "ws://a b",
+        "ws://relay /x",
         "ws://\ud800.example",
         "ws://127.0.0.1:8700/#part",
     ],
