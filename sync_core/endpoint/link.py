@@ -15,7 +15,7 @@ from sync_core.endpoint.runner import Connected, Runner
 from sync_core.endpoint.transport import Connection, LinkLost, Outbox, Transport
 from sync_core.errors import ProtocolError, SegueError
 from sync_core.replica.effects import LinkDown, LinkFailed
-from sync_core.wire import Welcome, decode_relay
+from sync_core.wire import Entries, Receipt, decode_relay
 
 __all__ = ["Backoff", "Link", "TokenSource"]
 
@@ -24,10 +24,14 @@ TokenSource = str | Callable[[], str] | Callable[[], Awaitable[str]]
 
 
 class Backoff(msgspec.Struct, frozen=True):
-    """Pauses between attempts, in seconds: doubling from `first_s` up to `cap_s`, each shortened at random by half."""
+    """Pauses between attempts, in seconds: doubling from `first_s` up to `cap_s`, each shortened at random by half.
+
+    They start anew after a connection that brought anything to be kept, or that lasted `steady_s`.
+    """
 
     first_s: float = 0.2
     cap_s: float = 30.0
+    steady_s: float = 5.0
 
     def pause_s(self, failures: int, chance: float) -> float:
         """Return the pause after so many failures in a row; `chance` is uniform in [0, 1)."""
@@ -98,9 +102,13 @@ class Link:
             self._runner.post(LinkFailed(str(lost)))
             return
         reason = "the endpoint closed the link"
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
         try:
             reason = await self._serve(connection, token)
         finally:
+            if loop.time() - began_s >= self._backoff.steady_s:
+                self._failures = 0
             self._runner.post(LinkDown(reason))
             await connection.close()
 
@@ -144,7 +152,8 @@ class Link:
                 return str(lost)
             except ProtocolError as error:
                 return error.sentence
-            if any(isinstance(frame, Welcome) for frame in frames):
+            # A welcome alone is no success: a relay that can store nothing gives one, too.
+            if any(isinstance(frame, (Entries, Receipt)) for frame in frames):
                 self._failures = 0
             await self._runner.received(tuple(frames), len(message))
 

@@ -236,7 +236,7 @@ async def test_a_question_to_a_relay_that_goes_away_is_answered_without_it(tmp_p
             await asyncio.wait_for(listing, 5)
 
 
-async def test_pauses_start_anew_after_a_login(tmp_path: Path) -> None:
+async def test_pauses_start_anew_once_something_was_kept_and_not_after_a_welcome_alone(tmp_path: Path) -> None:
     transport = MemoryTransport()
     transport.down = True
     async with _open(tmp_path, transport) as phone:
@@ -247,7 +247,26 @@ async def test_pauses_start_anew_after_a_login(tmp_path: Path) -> None:
         connection, _ = await _login(transport)
         assert link._failures > 3
         await connection.send(encode([Welcome(1, 0, "write", "ann")]))
+        await until(phone, lambda: phone.status.link is LinkState.LIVE)
+        connection.hang_up("the store is full")
+        connection, _ = await _login(transport)
+        assert link._failures > 4
+        await connection.send(encode([Welcome(1, 0, "write", "ann"), Receipt(f"{KEY}:state", b"e" * 16, 1, 1, 1, 1)]))
         await until(phone, lambda: link._failures == 0)
+
+
+async def test_pauses_start_anew_after_a_connection_that_lasted(tmp_path: Path) -> None:
+    transport = MemoryTransport()
+    transport.down = True
+    async with _open(tmp_path, transport, backoff=Backoff(first_s=0.001, cap_s=0.01, steady_s=0)) as phone:
+        link = phone._link
+        assert link is not None
+        await until(phone, lambda: link._failures > 3)
+        transport.down = False
+        connection, _ = await _login(transport)
+        connection.hang_up("the cable was pulled")
+        await _login(transport)
+        assert link._failures == 1
 
 
 async def test_without_a_relay_nothing_can_be_synced_and_that_is_said_at_once(phone: Endpoint) -> None:
