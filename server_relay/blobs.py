@@ -7,7 +7,7 @@ there is not kept.
 import hashlib
 import re
 
-from server_relay.effects import ReadBlob, RelayRead
+from server_relay.effects import HashBlob, RelayRead
 from server_relay.records import BlobRow, DropBlob, PutPiece, SetBlobAbsent
 from server_relay.sessions import REQUESTS_MAX, Session, Turn
 from server_relay.streams import Known, TaskLog
@@ -26,7 +26,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 def take_piece(turn: Turn, log: TaskLog, session: Session, piece: BlobPiece, known: Known) -> tuple[RelayRead, ...]:
     """Keep a piece of a blob and say what is held; raises `ProtocolError` for one that cannot be right.
 
-    Returns the read of the pieces before, if this is the last one and they must be hashed with it.
+    Returns the read of the whole's hash, if this is the last one and there are others before it.
     """
     _check(piece.sha256)
     if not 0 <= piece.size_bytes <= BLOB_BYTES_MAX or len(piece.data) > BLOB_PIECE_BYTES:
@@ -41,10 +41,9 @@ def take_piece(turn: Turn, log: TaskLog, session: Session, piece: BlobPiece, kno
         return ()
     complete = end == piece.size_bytes
     if complete:
-        if row.held_bytes and piece.sha256 not in known.blobs:
-            return (ReadBlob(*log.key, piece.sha256),)
-        before = known.blobs.get(piece.sha256) or b""
-        if hashlib.sha256(before + piece.data).hexdigest() != piece.sha256:
+        if row.held_bytes and known.digest is None:
+            return (HashBlob(*log.key, piece.sha256, piece.data),)
+        if (known.digest or hashlib.sha256(piece.data).hexdigest()) != piece.sha256:
             log.blobs[piece.sha256] = BlobRow(piece.sha256, absent=row.absent)
             turn.writes.append(DropBlob(*log.key, piece.sha256))
             turn.reply(session, BlobStored(log.task, piece.sha256, 0, False))

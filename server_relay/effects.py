@@ -5,9 +5,9 @@ Order is the contract. The driver takes the effects of one or more events and ca
 1. all `Written`s, in order, in one commit, fsynced; if that fails, none of the effects below is carried out and the
    Relay is told with `CommitFailed(effects, error)`;
 2. every `Send` and `Close`, in the order in which they were returned;
-3. every read (`LoadTask`, `LookUp`, `ReadTail`, `ReadBlob`, `ReadPiece`, `ReadListing`), which sees all writes that
-   were returned before it, and is answered by its event before any other event is handled. A read that fails is
-   reported like a commit that failed, with the reads that were not answered.
+3. every read (`LoadTask`, `LookUp`, `ReadTail`, `ReadBlob`, `HashBlob`, `ReadPiece`, `ReadListing`), which sees all
+   writes that were returned before it, and is answered by its event before any other event is handled. A read that
+   fails is reported like a commit that failed, with the reads that were not answered.
 """
 
 import msgspec
@@ -18,6 +18,7 @@ from sync_core.ids import StreamName
 from sync_core.wire import ClientFrame, TaskListing
 
 __all__ = [
+    "BlobHashed",
     "BlobRead",
     "Close",
     "CommitFailed",
@@ -26,6 +27,7 @@ __all__ = [
     "Drained",
     "FoundEntry",
     "FoundPlace",
+    "HashBlob",
     "ListingRead",
     "LoadTask",
     "LookUp",
@@ -109,6 +111,13 @@ class ReadBlob(_TaskRead, frozen=True):
     sha256: str
 
 
+class HashBlob(_TaskRead, frozen=True):
+    """Hash what is held of a blob, followed by `last`; answered with `BlobHashed`."""
+
+    sha256: str
+    last: bytes
+
+
 class ReadPiece(_TaskRead, frozen=True):
     """Read at most `bytes_max` bytes of a complete blob from `offset`; answered with `PieceRead`."""
 
@@ -129,7 +138,7 @@ class ReadListing(_Value, frozen=True):
     tasks_max: int
 
 
-RelayRead = LoadTask | LookUp | ReadTail | ReadBlob | ReadPiece | ReadListing
+RelayRead = LoadTask | LookUp | ReadTail | ReadBlob | HashBlob | ReadPiece | ReadListing
 RelayEffect = Written | Send | Close | RelayRead
 
 # --- events -----------------------------------------------------------------------------------------------------------
@@ -228,6 +237,15 @@ class BlobRead(_Value, frozen=True):
     data: bytes | None
 
 
+class BlobHashed(_Value, frozen=True):
+    """The SHA-256, in hex, of what was asked for."""
+
+    subject: str
+    task: str
+    sha256: str
+    digest: str
+
+
 class PieceRead(_Value, frozen=True):
     conn: int
     task: str
@@ -251,5 +269,5 @@ class CommitFailed(_Value, frozen=True):
     error: SegueError
 
 
-RelayAnswer = TaskLoaded | LookedUp | TailRead | BlobRead | PieceRead | ListingRead
+RelayAnswer = TaskLoaded | LookedUp | TailRead | BlobRead | BlobHashed | PieceRead | ListingRead
 RelayEvent = Connected | Received | Malformed | Disconnected | Drained | Tick | RelayAnswer | CommitFailed

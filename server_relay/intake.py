@@ -88,19 +88,19 @@ class Intake:
                 return
 
     def wanted(self) -> tuple[RelayRead, ...]:
-        """Return the reads that the rest of the push waits for: places of known entries, content of snapshots."""
+        """Return the reads that the rest of the push waits for: places of all known entries, and the content of the
+        first one if that is a snapshot."""
         keys: dict[tuple[StreamName, int, int], None] = {}
-        blobs: dict[str, None] = {}
-        for entry in self.rest:
+        reads: list[RelayRead] = []
+        for index, entry in enumerate(self.rest):
             name = self._log.names.get(entry.stream)
             if name is None:
                 continue
             row = self._log.stream(name).writers.get(entry.writer)
             if standing(entry, row) is Standing.KNOWN:
                 keys[name, entry.writer, entry.writer_seq] = None
-            elif entry.kind is EntryKind.SNAPSHOT and entry.blob is not None:
-                blobs[entry.blob] = None
-        reads: list[RelayRead] = [ReadBlob(*self._log.key, blob) for blob in blobs if blob not in self._known.blobs]
+            elif index == 0 and entry.blob is not None:
+                reads.append(ReadBlob(*self._log.key, entry.blob))
         missing = tuple(key for key in keys if key not in self._known.entries)
         if missing:
             reads.append(LookUp(*self._log.key, missing, ()))
@@ -219,7 +219,7 @@ class Intake:
             raise _Refuse(RefusalCode.TOO_LARGE, f"The snapshot exceeds {SNAPSHOT_BYTES_MAX} bytes.")
         if sha256 not in self._known.blobs:
             raise _Unknown
-        snapshot = decode_snapshot(self._known.blobs[sha256] or b"")
+        snapshot = decode_snapshot(self._known.blobs.pop(sha256) or b"")
         if snapshot.stream != entry.stream:
             raise _Refuse(RefusalCode.GUARD, "The snapshot is of another stream.")
         return snapshot

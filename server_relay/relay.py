@@ -16,6 +16,7 @@ import msgspec
 from server_relay.admission import Admit, LoginRefused
 from server_relay.config import RelaySettings
 from server_relay.effects import (
+    BlobHashed,
     BlobRead,
     Close,
     CommitFailed,
@@ -121,7 +122,7 @@ class Relay:
                 session = self._sessions.get(conn)
                 if session is not None and not session.closed:
                     self._receive(turn, session, frame)
-            case TaskLoaded() | LookedUp() | BlobRead():
+            case TaskLoaded() | LookedUp() | BlobRead() | BlobHashed():
                 self._tasks.answer(turn, event)
             case TailRead():
                 if event.conn in self._sessions:

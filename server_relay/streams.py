@@ -90,14 +90,18 @@ class Run:
 
 
 class Known:
-    """What was read for a waiting frame; None stands for what is not there."""
+    """What was read for a waiting frame; None stands for what is not there. `digest` is of the blob that a piece ends.
 
-    __slots__ = ("blobs", "entries", "places")
+    A blob's bytes are taken out by whoever uses them, so that a frame holds one at a time.
+    """
+
+    __slots__ = ("blobs", "digest", "entries", "places")
 
     def __init__(self) -> None:
         self.entries: dict[tuple[StreamName, int, int], FoundEntry | None] = {}
         self.places: dict[tuple[StreamName, int], FoundPlace] = {}
         self.blobs: dict[str, bytes | None] = {}
+        self.digest: str | None = None
 
     def take(self, answer: LookedUp) -> None:
         """Take over what was found; what was looked for and is nowhere counts as known to be nowhere."""
@@ -155,7 +159,7 @@ class TaskLog:
         return self.head_no > 0
 
     def stream(self, name: StreamName) -> StreamLog:
-        """Return a stream, a new one without an epoch if there is none; it joins the task with `add`."""
+        """Return a stream, a new one without an epoch if there is none; it joins the task with its first entry."""
         return self.streams.get(name) or StreamLog(self.task, StreamImage(name, b"", 0, CHAIN_START, 1, None, None, ()))
 
     def raise_writer(self, stream: StreamLog, row: WriterRow, principal: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from server_relay.admission import Grant
 from server_relay.blobs import declare_absent, take_piece, want_blob
 from server_relay.config import RelaySettings
-from server_relay.effects import BlobRead, LoadTask, LookedUp, RelayRead, TailRead, TaskLoaded
+from server_relay.effects import BlobHashed, BlobRead, LoadTask, LookedUp, RelayRead, TailRead, TaskLoaded
 from server_relay.fanout import catch_up, deliver
 from server_relay.hello import places_wanted, say_hello
 from server_relay.intake import Intake
@@ -75,7 +75,7 @@ class Tasks:
         log.waiting.append(Job(session, frame))
         self._go_on(turn, log)
 
-    def answer(self, turn: Turn, answer: TaskLoaded | LookedUp | BlobRead) -> None:
+    def answer(self, turn: Turn, answer: TaskLoaded | LookedUp | BlobRead | BlobHashed) -> None:
         """Take what was read for the first frame in a task's line."""
         key = (answer.image.subject, answer.image.task) if isinstance(answer, TaskLoaded) else _key(answer)
         log = self._logs.get(key)
@@ -87,6 +87,8 @@ class Tasks:
                 log.load(answer.image)
             case BlobRead():
                 known.blobs[answer.sha256] = answer.data
+            case BlobHashed():
+                known.digest = answer.digest
             case LookedUp():
                 known.take(answer)
         log.awaited -= 1
@@ -232,5 +234,5 @@ class Tasks:
         return sessions
 
 
-def _key(answer: LookedUp | BlobRead) -> _Key:
+def _key(answer: LookedUp | BlobRead | BlobHashed) -> _Key:
     return answer.subject, answer.task

@@ -1,5 +1,6 @@
 """How a mailbox answers reads."""
 
+import hashlib
 import json
 import sqlite3
 from zlib import crc32
@@ -7,9 +8,11 @@ from zlib import crc32
 import msgspec
 
 from server_relay.effects import (
+    BlobHashed,
     BlobRead,
     FoundEntry,
     FoundPlace,
+    HashBlob,
     ListingRead,
     LoadTask,
     LookedUp,
@@ -68,6 +71,8 @@ def answer(connection: sqlite3.Connection, ids: TaskIds, read: RelayRead) -> Rel
             return _tail(connection, task, read)
         case ReadBlob():
             return BlobRead(read.subject, read.task, read.sha256, _blob(connection, task, read.sha256))
+        case HashBlob():
+            return BlobHashed(read.subject, read.task, read.sha256, _hash(connection, task, read))
         case ReadPiece():
             return _piece(connection, task, read)
 
@@ -198,11 +203,21 @@ def _tail(connection: sqlite3.Connection, task: int | None, read: ReadTail) -> T
 # --- blobs, listing, sizes --------------------------------------------------------------------------------------------
 
 
+_PIECES = "SELECT data FROM pieces WHERE task = ? AND sha256 = ? ORDER BY offset"
+
+
 def _blob(connection: sqlite3.Connection, task: int | None, sha256: str) -> bytes | None:
-    rows = connection.execute(
-        "SELECT data FROM pieces WHERE task = ? AND sha256 = ? ORDER BY offset", (task, sha256)
-    ).fetchall()
+    rows = connection.execute(_PIECES, (task, sha256)).fetchall()
     return b"".join(row[0] for row in rows) if rows else None
+
+
+def _hash(connection: sqlite3.Connection, task: int | None, read: HashBlob) -> str:
+    """Piece by piece: many blobs may be finished at the same time, and each may be large."""
+    digest = hashlib.sha256()
+    for (data,) in connection.execute(_PIECES, (task, read.sha256)):
+        digest.update(data)
+    digest.update(read.last)
+    return digest.hexdigest()
 
 
 def _piece(connection: sqlite3.Connection, task: int | None, read: ReadPiece) -> PieceRead:

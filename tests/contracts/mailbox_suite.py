@@ -7,9 +7,11 @@ import msgspec
 import pytest
 
 from server_relay.effects import (
+    BlobHashed,
     BlobRead,
     FoundEntry,
     FoundPlace,
+    HashBlob,
     ListingRead,
     LoadTask,
     LookedUp,
@@ -261,6 +263,14 @@ class MailboxSuite:
         assert whole == BlobRead(SUBJECT, TASK, sha, b"01234567")
         assert await self._download(mailbox, sha, 3) == b"01234567"
         assert await self._download(mailbox, sha, 100) == b"01234567"
+
+    async def test_a_blob_is_hashed_with_the_piece_that_ends_it(self, mailbox: Mailbox) -> None:
+        sha = "c" * 64
+        pieces = [PutPiece(SUBJECT, TASK, sha, at, 9, data, False) for at, data in ((0, b"01234"), (5, b"567"))]
+        await mailbox.commit(pieces)
+        for task, held in ((TASK, b"01234567"), ("other", b"")):
+            (hashed,) = await mailbox.read([HashBlob(SUBJECT, task, sha, b"8")])
+            assert hashed == BlobHashed(SUBJECT, task, sha, hashlib.sha256(held + b"8").hexdigest())
 
     async def _download(self, mailbox: Mailbox, sha: str, bytes_max: int) -> bytes:
         data = b""

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 
-from server_relay.effects import LoadTask, LookUp, ReadBlob, ReadListing, ReadTail, RelayAnswer, RelayRead
+from server_relay.effects import HashBlob, LoadTask, LookUp, ReadBlob, ReadListing, ReadTail, RelayAnswer, RelayRead
 from server_relay.mailbox.mailbox import Mailbox
 from server_relay.mailbox.sqlite_mailbox import SqliteMailbox
 from server_relay.records import (
@@ -116,6 +116,7 @@ async def everything(mailbox: Mailbox) -> list[object]:
         reads += [LoadTask(subject, task), LookUp(subject, task, keys, places)]
         reads += [ReadTail(subject, task, 1, after, ((NAMES[0], 2),), 500) for after in (0, 3)]
         reads += [ReadBlob(subject, task, sha) for sha in BLOBS]
+        reads += [HashBlob(subject, task, sha, b"end") for sha in BLOBS]
     answers: list[RelayAnswer] = await mailbox.read(reads)
     return [*answers, replace(await mailbox.stats(), store_bytes=0)]
 

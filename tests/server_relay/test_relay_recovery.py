@@ -5,6 +5,7 @@ import hashlib
 import pytest
 from msgspec.structs import replace
 
+from server_relay.effects import ReadBlob
 from server_relay.records import AppendStored, Cover
 from sync_core.entry import (
     CallIntent,
@@ -153,6 +154,18 @@ def test_a_second_snapshot_covers_only_what_is_new(harness: Harness, desktop: Cl
     phone = harness.login("phone")
     phone.push(TASK, text(1, 0), text(2, 1), text(3, 2), recovered=True)
     assert phone.receipts() == [(PHONE, 1, 1), (PHONE, 2, 2), (PHONE, 3, 2)]
+
+
+def test_the_snapshots_of_one_push_are_in_memory_one_at_a_time(desktop: Client) -> None:
+    entries = []
+    for number, (clock, seqs) in enumerate(((2, 2), (4, 3), (5, 4)), start=1):
+        data = encode_record(snapshot(clock=clock, seqs=seqs))
+        sha = hashlib.sha256(data).hexdigest()
+        desktop.send(BlobPiece(TASK, sha, 0, len(data), data))
+        entries.append(Entry(STATE, FRESH, number, EntryKind.SNAPSHOT, b"", "desktop", 0, sha))
+    effects = desktop.push(TASK, *entries, recovered=True)
+    assert [effect.sha256 for effect in effects if isinstance(effect, ReadBlob)] == [entries[0].blob]
+    assert desktop.receipts() == [(FRESH, 1, 1), (FRESH, 2, 2), (FRESH, 3, 3)]
 
 
 def test_a_snapshot_that_leaves_a_hole_is_refused(desktop: Client) -> None:

@@ -1,14 +1,17 @@
 """What `MailboxModel` holds: tasks, their logs, writer tables, steps and blobs, as plain dicts."""
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
 from server_relay.effects import (
+    BlobHashed,
     BlobRead,
     FoundEntry,
     FoundPlace,
+    HashBlob,
     ListingRead,
     LoadTask,
     LookedUp,
@@ -176,6 +179,9 @@ class MailboxState:
                 return self._tail(read, task)
             case ReadBlob():
                 return BlobRead(read.subject, read.task, read.sha256, task.bytes_of.get(read.sha256))
+            case HashBlob():
+                whole = task.bytes_of.get(read.sha256, b"") + read.last
+                return BlobHashed(read.subject, read.task, read.sha256, hashlib.sha256(whole).hexdigest())
             case ReadPiece():
                 data = task.bytes_of.get(read.sha256, b"")
                 piece = data[read.offset : read.offset + read.bytes_max]
