@@ -26,7 +26,7 @@ def block(after: str, language: str) -> str:
 
 def run(code: list[str], folder: Path, **settings: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), **settings}
-    return subprocess.run(code, cwd=folder, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(code, cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False)
 
 
 def test_the_agent_loop_runs_as_pasted_and_its_tool_runs_once(tmp_path: Path) -> None:

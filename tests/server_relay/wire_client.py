@@ -75,7 +75,7 @@ class WireClient:
         """Push entries."""
         await self.send(Push(task, entries))
 
-    async def next(self, kind: type[F], wanted: Callable[[F], bool] = lambda frame: True, timeout_s: float = 10) -> F:
+    async def next(self, kind: type[F], wanted: Callable[[F], bool] = lambda frame: True, timeout_s: float = 30) -> F:
         """Return the next frame of a kind that is wanted; others are dropped."""
         async with asyncio.timeout(timeout_s):
             while True:
@@ -101,7 +101,7 @@ class WireClient:
             found += (await self.next(Entries, timeout_s=timeout_s)).entries
         return found
 
-    async def closed(self, timeout_s: float = 10) -> int | None:
+    async def closed(self, timeout_s: float = 30) -> int | None:
         """Wait until the relay closed the connection; return the close code. Frames before it are kept."""
         async with asyncio.timeout(timeout_s):
             try:

@@ -130,7 +130,7 @@ async def test_a_def_that_lets_stop_iteration_out_fails_and_does_not_hang(task: 
     def first(rows: list[int]) -> int:
         return next(row for row in rows if row > 5)
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         with pytest.raises(RuntimeError, match="StopIteration"):
             await task.call("first", first, [1, 2])
     assert task.calls["first"].state is CallState.FAILED
@@ -166,7 +166,7 @@ async def test_two_coroutines_on_one_step_share_one_execution(task: Task) -> Non
     with pytest.raises(KeyReused):
         await task.call("slow", Counter().count, 1)
     with pytest.raises(KeyReused):
-        await asyncio.wait_for(task.call("slow", slow, 2), 1)
+        await asyncio.wait_for(task.call("slow", slow, 2), 30)
     go_on.set()
     assert await asyncio.gather(*both) == [7, 7]
     assert runs == [1]

@@ -35,7 +35,7 @@ async def until(phone: Endpoint, condition: Callable[[], bool]) -> None:
         while not condition():
             await phone.stats()
 
-    await asyncio.wait_for(look(), 5)
+    await asyncio.wait_for(look(), 30)
 
 
 # --- pauses -----------------------------------------------------------------------------------------------------------
@@ -176,9 +176,9 @@ async def test_whoever_watched_or_waited_is_told_of_the_refusal(tmp_path: Path) 
         connection, _ = await _login(transport)
         await connection.send(encode([RefusedFrame("credentials", "The token was revoked.", "", final=True)]))
         with pytest.raises(Refused):
-            await asyncio.wait_for(watching, 5)
+            await asyncio.wait_for(watching, 30)
         with pytest.raises(Refused):
-            await asyncio.wait_for(syncing, 5)
+            await asyncio.wait_for(syncing, 30)
 
 
 async def test_a_refusal_that_is_not_final_is_tried_again(tmp_path: Path) -> None:
@@ -233,7 +233,7 @@ async def test_a_question_to_a_relay_that_goes_away_is_answered_without_it(tmp_p
         assert isinstance(decode_client(await connection.receive())[0], ListTasks)
         connection.hang_up("gone")
         with pytest.raises(StopAsyncIteration):
-            await asyncio.wait_for(listing, 5)
+            await asyncio.wait_for(listing, 30)
 
 
 async def test_pauses_start_anew_once_something_was_kept_and_not_after_a_welcome_alone(tmp_path: Path) -> None:
@@ -284,7 +284,7 @@ async def test_waiting_to_be_synced_ends_in_time_and_says_where_the_link_stands(
         with pytest.raises(SyncTimeout, match="offline") as caught:
             await phone.synced(timeout_s=0.05)
         assert isinstance(caught.value, TimeoutError)
-        assert time.monotonic() - started < 2
+        assert time.monotonic() - started < 10
 
 
 # --- with a real relay that checks tokens -----------------------------------------------------------------------------
