@@ -3,7 +3,7 @@
 Frames of another epoch than the stream's are ignored: they belong to a log that is gone.
 """
 
-from sync_core.entry import Entry
+from sync_core.entry import Entry, EntryKind
 from sync_core.errors import ResultUnavailable
 from sync_core.replica.adoption import check_offers, use_snapshot
 from sync_core.replica.changes import EntrySetAside
@@ -146,6 +146,9 @@ def on_refusal(task: TaskReplica, frame: Refusal) -> None:
     if frame.code is RefusalCode.GUARD and not task.outbox.is_first(key):
         # What it stands on may have been lost on the way: the verdict counts once that is there.
         task.follow.resend = True
+    elif frame.code is RefusalCode.BLOB_MISSING and entry.kind is EntryKind.SNAPSHOT and _is_absent(task, entry):
+        # Without its bytes a snapshot brings nothing back; what it held is put into another one, if it is here.
+        _give_up_recovered(task, entry, frame)
     elif frame.code is RefusalCode.BLOB_MISSING:
         if entry.blob is not None:
             task.transfers.uploads.add(entry.blob)
@@ -162,6 +165,10 @@ def on_refusal(task: TaskReplica, frame: Refusal) -> None:
         task.tell((EntrySetAside(task.key, frame.stream, frame.writer_seq, frame.code.value),))
         task.agenda.rewrites.append(Rewrite(frame.stream, frame.writer, frame.writer_seq + 1, refused=entry))
         task.reload()
+
+
+def _is_absent(task: TaskReplica, entry: Entry) -> bool:
+    return entry.blob in task.transfers.absent
 
 
 def _give_up_recovered(task: TaskReplica, entry: Entry, frame: Refusal) -> None:

@@ -35,12 +35,13 @@ class Download:
 
 
 class Transfers:
-    """The blobs of one task that are on their way."""
+    """The blobs of one task that are on their way. `absent` are those that were declared so: they are not here."""
 
     def __init__(self, core: Core, task: str) -> None:
         self._core = core
         self._task = task
         self.uploads: set[str] = set()
+        self.absent: set[str] = set()
         self.downloads: dict[str, Download] = {}
         self._upload: _Upload | None = None
 
@@ -75,6 +76,7 @@ class Transfers:
         if upload is None or upload.sha256 != sha256 or upload.data is not None:
             return
         if data is None:
+            self.absent.add(sha256)
             self._core.send(BlobAbsent(self._task, sha256))
             self._uploaded(sha256)
             return
