@@ -98,8 +98,9 @@ def check_snapshot(snapshot: Snapshot, writers: Mapping[int, WriterRow]) -> tupl
     """Judge a snapshot against the stream's writer table (rules F and J).
 
     Each id's structs must start at or below its next clock and have no hole, and end where the snapshot's own table
-    says, so an empty document cannot pass for a written one. Returns the rows that the snapshot raises, as they stand
-    after it; what was there already is no row. Raises `EntryRefused`.
+    says, so an empty document cannot pass for a written one; each record is one that the table counts, of its writer's
+    device. Returns the rows that the snapshot raises, as they stand after it; what was there already is no row. Raises
+    `EntryRefused`.
     """
     _check_form(snapshot)
     table = {row.writer: row for row in snapshot.writers}
@@ -228,12 +229,16 @@ def _check_form(snapshot: Snapshot) -> None:
     if snapshot.document and stream is not StreamName.STATE:
         raise EntryRefused("Only the stream state has a document.")
     place = 0
+    rows = {row.writer: row for row in snapshot.writers}
     for entry in snapshot.records:
         if entry.stream != snapshot.stream or entry.kind in (EntryKind.UPDATE, EntryKind.SNAPSHOT):
             raise EntryRefused("The snapshot holds an entry that is no record of its stream.")
         if entry.relay_seq is None or not place < entry.relay_seq <= snapshot.covers_seq:
             raise EntryRefused("The snapshot's records are not in the order of their places.")
         _check_content(entry)
+        writer = rows.get(entry.writer)
+        if writer is None or writer.device != entry.device or entry.writer_seq >= writer.next_seq:
+            raise EntryRefused("The snapshot holds a record that its writer table does not know.")
         place = entry.relay_seq
 
 

@@ -28,8 +28,7 @@ def connect(
     """Open a claimed file, set it up and bring its schema up to date; `store_bytes_max` in bytes.
 
     Raises `StoreUnusable`, with the file untouched, if it is not this subject's (and device's) store of a known
-    version, and sqlite3's
-    errors for what the disk does.
+    version, and sqlite3's errors for what the disk does.
     """
     # Made on one thread, then used on aiosqlite's alone.
     connection = sqlite3.connect(path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
