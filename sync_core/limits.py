@@ -16,7 +16,6 @@ __all__ = [
     "HELLO_OWN_WRITERS_MAX",
     "HISTORY_INLINE_BYTES_MAX",
     "LISTING_PAGE_TASKS",
-    "MERGE_ROUNDS_MAX",
     "NAME_CHARS_MAX",
     "NOTE_BYTES_MAX",
     "OUT_QUEUE_BYTES_MAX",
@@ -24,7 +23,6 @@ __all__ = [
     "RECORD_NUMBER_MAX",
     "RESULT_INLINE_BYTES_MAX",
     "SCAN_CLOCK_MAX",
-    "SCAN_DEPTH_MAX",
     "SCAN_IDS_MAX",
     "SCAN_STRUCTS_MAX",
     "SCHEMA_BYTES_MAX",
@@ -73,14 +71,12 @@ DOCUMENT_BYTES_MAX = 16 * 1024 * 1024
 TASK_WRITES_WARNING = 20_000
 TASK_WRITES_MAX = 100_000
 
-# Notes: three-way merge.
-MERGE_ROUNDS_MAX = 5
+# Notes: three-way merge; one command merges, so no round is ever lost to another write.
 DIFF_EDITS_MAX = 500
 BASE_PINS_PER_NOTE_MAX = 100
 BASE_PIN_KEEP_MS = 7 * 24 * 3600 * 1000
 
-# The guard (rule C) and, apart, what a snapshot may hold (rule F).
-SCAN_DEPTH_MAX = 32
+# The guard (rule C; its grammar has nothing that nests) and, apart, what a snapshot may hold (rule F).
 SCAN_STRUCTS_MAX = 4_096
 SCAN_IDS_MAX = 1_024
 SCAN_CLOCK_MAX = 2**31
