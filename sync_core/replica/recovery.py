@@ -9,7 +9,7 @@ import hashlib
 from msgspec import structs
 
 from sync_core.document.rewrite import rewrite_updates
-from sync_core.entry import CHAIN_START, Entry, EntryKind, WriterRow, chain_next, entry_hash
+from sync_core.entry import CHAIN_START, Entry, EntryKind, WriterRow, chain_next, decode_snapshot, entry_hash
 from sync_core.errors import SegueError, StoreDamaged
 from sync_core.guard import check_entry, scan_document
 from sync_core.ids import StreamName, new_writer, split_stream
@@ -194,10 +194,22 @@ def _rewritten_updates(
         return {}
     gone = {key_of(entry) for entry in redo}
     document = next((s.document for s in image.streams if split_stream(s.stream)[1] is StreamName.STATE), b"")
-    base = [entry for stream in image.streams for entry in stream.entries if key_of(entry) not in gone]
+    kept = [entry for stream in image.streams for entry in stream.entries if key_of(entry) not in gone]
+    # The merged bytes of recovered snapshots are as much a part of what was read as entries are.
+    merged = [_merged(task, entry) for entry in kept if entry.kind is EntryKind.SNAPSHOT]
+    base = [
+        *(entry for entry in merged if entry.payload),
+        *(entry for entry in kept if entry.kind is not EntryKind.SNAPSHOT),
+    ]
     skip = frozenset(index for index, entry in enumerate(redo) if entry in refused)
     updates = rewrite_updates(task.core.subject, task.key, task.writer, document, base, redo, skip)
     return {key_of(entry): update for entry, update in zip(redo, updates, strict=True)}
+
+
+def _merged(task: TaskReplica, snapshot: Entry) -> Entry:
+    """Return a recovered snapshot's document as an update; its bytes were read before anything is rewritten."""
+    document = decode_snapshot(task.loaded.snapshots[snapshot.blob or ""]).document
+    return structs.replace(snapshot, kind=EntryKind.UPDATE, payload=document)
 
 
 def _discard(core: Core, entries: list[Entry]) -> None:
