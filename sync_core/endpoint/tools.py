@@ -84,6 +84,8 @@ class Tool(Generic[P, R_co]):
             arguments = None
         if not isinstance(arguments, dict):
             raise ValueRefused(f"The arguments of the tool {self.name} are not a JSON object.")
+        if self._takes_key:
+            arguments.pop(_IDEMPOTENCY_KEY, None)
         return self._bind(arguments)
 
     def _bind(self, names: Mapping[str, object]) -> BoundArguments:

@@ -69,6 +69,33 @@ def test_any_number_of_devices_ends_well(tmp_path: Path, devices: int) -> None:
     assert figures.moves == (0 if devices == 1 else CALLS)
 
 
+ODD = [
+    ("look", '{"at": null}', "fine"),
+    ("look", '{"at": 1, "idempotency_key": "mine"}', "fine"),
+    ("look", "{}", "x" * 100_000),
+    ("look", '{"at": "\\ud800"}', "Error"),
+    ("", "{}", "Error"),
+    ("slot_confirm", '{"name": "x", "value": 1}', "done"),
+]
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_whatever_an_honest_recording_holds_is_played_and_judged_rightly(tmp_path: Path, seed: int) -> None:
+    messages: list[dict[str, Any]] = [{"role": "user", "content": "y" * 100_000}]
+    for number, (tool, arguments, result) in enumerate(ODD):
+        call = {"id": f"c{number}", "type": "function", "function": {"name": tool, "arguments": arguments}}
+        messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
+        messages.append({"role": "tool", "tool_call_id": "another", "content": result})
+    (tmp_path / "runs.json").write_text(json.dumps([messages]))
+    (tmp_path / "tools.json").write_text('{"look": "READ"}')
+    (tmp_path / "played").mkdir()
+    plan = Plan(read_runs(tmp_path / "runs.json"), read_tools(tmp_path / "tools.json"), 3, seed, ALL)
+    figures = asyncio.run(rehearse(plan, tmp_path / "played", lambda: None))
+    assert figures.good, figures
+    assert (figures.calls, figures.garbled_by_model) == (6, 3)
+    assert figures.executed - figures.run_again_after_crash - figures.run_apart == 3
+
+
 def test_the_same_seed_plays_the_same_figures(tmp_path: Path) -> None:
     folders = (tmp_path / "once", tmp_path / "again")
     for folder in folders:

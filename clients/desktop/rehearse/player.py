@@ -53,7 +53,7 @@ class Player:
     async def _move(self, run: Run, call: RecordedCall, wanted: PlannedCall, holder: int, move: Move) -> None:
         """Carry the work to the move's device and ask there; then, if that is away or dead, elsewhere.
 
-        A call whose arguments the model garbled cannot be asked for: its answer goes into the history as recorded.
+        A call that the model garbled cannot be asked for: its answer goes into the history as recorded.
         """
         self._count_spells()
         first = self._devices[move.device]
@@ -125,6 +125,8 @@ class Player:
             await self._ready(number, run)
         for device in self._devices:
             await device.synced()
+            # What is large comes to a device when it is read. From here on the files alone must hold everything.
+            await (await device.task(run.task)).history.items()
 
 
 def _digest(content: object) -> str | None:

@@ -1,9 +1,11 @@
 """Recorded agent runs in the OpenAI chat format, checked and turned into what a rehearsal plays.
 
 A file holds `{"runs": [{"messages": [...]}, ...]}`, or a plain list of runs, each an object with `messages` or itself a
-list of messages. A call is paired with its answer inside its turn: the model's `tool_call_id` is no identity.
+list of messages. A call is paired with its answer inside its turn: the model's `tool_call_id` is no identity, and an
+answer that names another one is taken under the call's.
 """
 
+import codecs
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,8 +13,11 @@ from pathlib import Path
 import msgspec
 
 from clients.config import WrongUsage
+from sync_core.endpoint.tools import MODEL_TOOL_NAMES
 from sync_core.entry import Effect
 from sync_core.errors import ValueRefused
+from sync_core.ids import check_name
+from sync_core.limits import BLOB_BYTES_MAX
 from sync_core.values import JsonValue, canonical, parse
 
 __all__ = ["Message", "RecordedCall", "Run", "Said", "Turn", "read_runs", "read_tools"]
@@ -43,14 +48,25 @@ class RecordedCall(msgspec.Struct, frozen=True):
 
     @property
     def given(self) -> dict[str, JsonValue] | None:
-        """The arguments without those that are null, or None if the model garbled them: such a call cannot be run."""
+        """The arguments without those that are null, or None if the model garbled the call: it cannot be run.
+
+        An idempotency key is not the model's to give: where a tool takes one, Segue fills it in.
+        """
+        named = self.named
+        if named is None:
+            return None
+        return {name: value for name, value in named.items() if value is not None and name != "idempotency_key"}
+
+    @property
+    def named(self) -> dict[str, JsonValue] | None:
+        """Every argument by its name, or None if the model garbled the call: its arguments, or the tool's name."""
         try:
+            check_name(self.tool, "tool name")
             arguments = parse(self.arguments or "{}")
+            canonical(arguments)
         except ValueRefused:
             return None
-        if not isinstance(arguments, dict):
-            return None
-        return {name: value for name, value in arguments.items() if value is not None}
+        return arguments if isinstance(arguments, dict) and self.tool not in MODEL_TOOL_NAMES else None
 
 
 class Said(msgspec.Struct, frozen=True):
@@ -119,11 +135,13 @@ def read_runs(path: Path, limit: int | None = None) -> tuple[Run, ...]:
             runs = msgspec.json.decode(data, type=list[_RunObject | list[msgspec.Raw]])
         else:
             runs = msgspec.json.decode(data, type=_File).runs
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise WrongUsage(
             f"{path} does not hold recorded runs: {error}.",
             hint='It holds {"runs": [{"messages": [...]}]}, or a list of lists of OpenAI chat messages.',
         ) from None
+    if not runs:
+        raise WrongUsage(f"{path} holds no runs.")
     chosen = runs if limit is None else runs[:limit]
     return tuple(
         _run(number, run.messages if isinstance(run, _RunObject) else run) for number, run in enumerate(chosen)
@@ -134,7 +152,7 @@ def read_tools(path: Path) -> Mapping[str, Effect]:
     """Return the effect class of each tool that a file names: one JSON object, name to effect."""
     try:
         return msgspec.json.decode(_read(path), type=dict[str, Effect])
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise WrongUsage(
             f"{path} does not hold the effects of tools: {error}.",
             hint='It holds {"read_invoice": "READ", "pay": "IRREVERSIBLE"}.',
@@ -143,7 +161,7 @@ def read_tools(path: Path) -> Mapping[str, Effect]:
 
 def _read(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return path.read_bytes().removeprefix(codecs.BOM_UTF8)
     except OSError as error:
         raise WrongUsage(f"{path} cannot be read: {error.strerror}.") from None
 
@@ -172,11 +190,13 @@ def _message(where: str, raw: msgspec.Raw) -> tuple[_Checked, Message]:
     try:
         checked = msgspec.json.decode(raw, type=_Checked)
         message: Message = json.loads(bytes(raw))
-        canonical(message, "message")
-    except (msgspec.MsgspecError, UnicodeDecodeError, ValueError) as error:
+        size_bytes = len(canonical(message, "message"))
+    except (msgspec.MsgspecError, UnicodeDecodeError, ValueError, RecursionError) as error:
         raise WrongUsage(f"{where} is not a chat message: {error}.") from None
     except ValueRefused as error:
         raise WrongUsage(f"{where} cannot be kept: {error.sentence}") from None
+    if size_bytes > BLOB_BYTES_MAX:
+        raise WrongUsage(f"{where} cannot be kept: it exceeds {BLOB_BYTES_MAX} bytes of ASCII JSON.")
     if checked.role not in _ROLES:
         raise WrongUsage(f"{where} has an unknown role.", hint=f"Known are {', '.join(sorted(_ROLES))}.")
     if checked.tool_calls and checked.role != "assistant":
@@ -212,6 +232,12 @@ def _pair(
     if len(set(places)) != len(answers):
         raise WrongUsage(f"{where}: two tool messages answer one call.")
     return tuple(
-        RecordedCall(first + offset, place, wanted[place].function.name, wanted[place].function.arguments, message)
+        RecordedCall(
+            first + offset,
+            place,
+            wanted[place].function.name,
+            wanted[place].function.arguments,
+            {**message, "tool_call_id": ids[place]},
+        )
         for offset, (place, message) in enumerate(zip(places, (message for _, message in answers), strict=True))
     )

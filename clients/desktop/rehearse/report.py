@@ -19,7 +19,7 @@ _MEANINGS: dict[str, str] = {
     "run_apart": "of these: run apart, the first record had not left its device",
     "executed_again": "of these: executed again (not asked for)",
     "refused_for_authority": "calls refused for lack of an authority",
-    "garbled_by_model": "calls whose arguments the model garbled, not run",
+    "garbled_by_model": "calls that the model garbled, not run",
     "wrong_results": "calls with a wrong result on some device",
     "lost_history_items": "messages lost from the history",
     "digests_equal": "equal digests on all devices of each run",

@@ -28,8 +28,11 @@ def tool_shapes(runs: Iterable[Run]) -> Mapping[str, tuple[str, ...]]:
     shapes: dict[str, set[str]] = {}
     for run in runs:
         for call in run.calls:
+            # A call that the model garbled is never run, so no tool has to fit it.
+            if call.named is None:
+                continue
             names = shapes.setdefault(call.tool, set())
-            for name in call.given or {}:
+            for name in call.named:
                 if not name.isidentifier() and not keyword.iskeyword(name):
                     raise WrongUsage(f"Run {run.number} gives the tool {call.tool} an argument that is no name.")
                 names.add(name)
@@ -61,7 +64,8 @@ class StandIns:
 
     def _tool(self, name: str, names: tuple[str, ...], effect: Effect) -> AsyncTool[..., str]:
         async def stand_in(*values: object) -> str:
-            given = {key: value for key, value in zip(names, values, strict=True) if value is not None}
+            named = zip(names, values, strict=True)
+            given = {key: value for key, value in named if value is not None and key != "idempotency_key"}
             return self._execute(name, given)
 
         # Positional-only, because recorded arguments may have the names of keywords: `from`, `class`.

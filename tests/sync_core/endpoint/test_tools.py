@@ -173,6 +173,7 @@ async def test_an_idempotency_key_is_filled_in_and_hidden_from_model_and_digest(
     assert "idempotency_key" not in str(put.schema)
     bound = put.bind(("x",), {})
     assert put.bind(("x",), {"idempotency_key": "mine"}).digest == bound.digest
+    assert put.bind_json('{"name": "x", "idempotency_key": "mine"}').digest == bound.digest
     assert await put.invoke(bound, "k-1") == "x under k-1"
 
 

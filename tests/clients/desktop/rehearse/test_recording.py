@@ -67,6 +67,16 @@ def test_equal_ids_in_one_turn_are_paired_by_order(tmp_path: Path) -> None:
     assert [(each.tool, each.result) for each in run.calls] == [("one", "first"), ("two", "second")]
 
 
+def test_an_answer_under_another_id_is_taken_under_the_calls(tmp_path: Path) -> None:
+    (run,) = read_runs(written(tmp_path, [[turn(call("a")), answer("zzz", "fine")]]))
+    assert run.calls[0].answer == answer("a", "fine")
+
+
+def test_a_byte_order_mark_is_no_mistake(tmp_path: Path) -> None:
+    (run,) = read_runs(written(tmp_path, "\ufeff" + json.dumps([[{"role": "user", "content": "x"}]])))
+    assert run.steps == (Said({"role": "user", "content": "x"}),)
+
+
 def test_a_call_that_was_never_answered_is_not_played(tmp_path: Path) -> None:
     (run,) = read_runs(written(tmp_path, [[turn(call("a"))]]))
     assert run.calls == () and isinstance(run.steps[0], Turn)
@@ -90,6 +100,11 @@ def test_limit_takes_the_first_runs() -> None:
         ([[{"role": "user", "tool_calls": [call("a")]}]], "only an assistant"),
         ([[{"role": "assistant", "tool_calls": [{"id": "a", "function": {}}]}]], "Run 0, message 0"),
         ('[[{"role": "user", "content": "x", "score": 1e999}]]', "Run 0, message 0"),
+        ('[[{"role": "user", "content": "x", "n": ' + "[" * 2_000 + "]" * 2_000 + "}]]", "recursion"),
+        ('[[{"role": "user", "content": "x", "n": ' + "[" * 200 + "]" * 200 + "}]]", "Run 0, message 0"),
+        ([[{"role": "user", "content": "x" * 17_000_000}]], "Run 0, message 0"),
+        ([], "holds no runs"),
+        ({"runs": []}, "holds no runs"),
     ],
 )
 def test_a_bad_recording_is_wrong_usage_and_is_named(tmp_path: Path, content: object, words: str) -> None:

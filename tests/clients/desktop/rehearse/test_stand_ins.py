@@ -64,13 +64,31 @@ def test_a_tool_without_a_declared_effect_is_irreversible(tmp_path: Path) -> Non
     assert pay.effect is Effect.IRREVERSIBLE
 
 
-@pytest.mark.parametrize("call", [recorded("look", {"not a name": 1}), recorded("../look", {})])
+@pytest.mark.parametrize("call", [recorded("look", {"not a name": 1}), recorded("look", {"__hidden": 1})])
 def test_what_cannot_be_a_tool_is_wrong_usage(tmp_path: Path, call: RecordedCall) -> None:
     made, _ = stand_ins(tmp_path, run_of(call))
     with pytest.raises(WrongUsage):
         made.tools(tool_shapes([run_of(call)]), {})
 
 
-@pytest.mark.parametrize("arguments", ["{", "[1]", "nothing"])
+@pytest.mark.parametrize("arguments", ["{", "[1]", "nothing", '{"at": "\\ud800"}', '{"at": NaN}'])
 def test_arguments_that_the_model_garbled_cannot_be_given(arguments: str) -> None:
     assert RecordedCall(0, 0, "look", arguments, {"role": "tool", "content": ""}).given is None
+
+
+@pytest.mark.parametrize("tool", ["", "../look", "a b", "slot_confirm"])
+def test_a_call_of_what_can_be_no_tool_is_garbled_and_needs_none(tmp_path: Path, tool: str) -> None:
+    run = run_of(recorded(tool, {"at": 1}), recorded("look", {"at": 1}, 1))
+    assert run.calls[0].given is None
+    made, _ = stand_ins(tmp_path, run)
+    assert [each.name for each in made.tools(tool_shapes([run]), {})] == ["look"]
+
+
+async def test_null_arguments_and_idempotency_keys_are_taken_and_do_not_count(tmp_path: Path) -> None:
+    calls = (recorded("look", {"at": None}), recorded("look", {"at": 1, "idempotency_key": "mine"}, 1))
+    made, log = stand_ins(tmp_path, run_of(*calls))
+    (look,) = made.tools(tool_shapes([run_of(*calls)]), {"look": Effect.IDEMPOTENT})
+    for number, call in enumerate(calls):
+        made.asking = Asking(number, 3, call)
+        assert await look.invoke(look.bind_json(call.arguments), "key") == "fine"
+    assert [line.asked for line in read_lines(log, Execution)] == [0, 1]
