@@ -85,6 +85,10 @@ class TokenGate:
     """Admits logins whose token bears this secret's signature."""
 
     def __init__(self, secret: str) -> None:
+        # Here and not at the top, because an open relay needs no tokens; and not at the first login, which is too late.
+        import jwt
+
+        self._jwt = jwt
         self._secret = secret
 
     def __call__(self, login: Login, now_ms: int) -> Grant:
@@ -101,11 +105,9 @@ class TokenGate:
 
     def _claims(self, token: str) -> _Claims | None:
         """Return what a token says, None if its signature or its shape is wrong; expiry is judged in relay time."""
-        import jwt
-
         # Older PyJWT lets a header nested too deep pass as RecursionError.
-        with contextlib.suppress(jwt.PyJWTError, msgspec.ValidationError, RecursionError):
-            said = jwt.decode(
+        with contextlib.suppress(self._jwt.PyJWTError, msgspec.ValidationError, RecursionError):
+            said = self._jwt.decode(
                 token,
                 self._secret,
                 [_ALGORITHM],

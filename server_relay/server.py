@@ -59,8 +59,8 @@ async def serve(settings: RelaySettings, mailbox: Mailbox | None = None) -> "Rel
     """
     if mailbox is None:
         mailbox = await SqliteMailbox.open(settings.db, store_bytes_max=settings.store_bytes_max)
-    server = RelayServer(settings, mailbox)
     try:
+        server = RelayServer(settings, mailbox)
         await server.start()
     except BaseException:
         await mailbox.close()

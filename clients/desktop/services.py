@@ -2,6 +2,7 @@
 
 import os
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -72,6 +73,8 @@ def demo(
     as_json: AsJson = False,
 ) -> None:
     """Carry a travel claim from a killed phone to a desktop. All in real processes."""
+    if find_spec("pypdf") is None:
+        raise ModuleNotFoundError("The demo reads a PDF file.", name="pypdf")
     from clients.demo.command import run_demo
 
     raise typer.Exit(run_demo(ask=ask, break_=break_, json_output=as_json, keep=keep))
