@@ -133,6 +133,8 @@ def _read_file(path: Path) -> dict[str, str]:
         return {}
     except (OSError, ValueError):
         raise WrongUsage(f"{path} cannot be read as TOML.", hint="Correct the file, or remove it.") from None
+    if "token" in content and os.name == "posix" and path.stat().st_mode & 0o077:
+        raise WrongUsage(f"{path} holds a token and is open to other users.", hint=f"chmod 600 {path}")
     for key, value in content.items():
         if key not in _KEYS:
             raise WrongUsage(f"{path} names an unknown setting.", hint=f"Known are {', '.join(_KEYS)}.")

@@ -48,7 +48,7 @@ TABLE = (
         "line_file invoice policy executions transcript messages narrator people processes conflict timeline story"
         " stage stores tools acts phone desktop replayed evidence story_timeline layout diagram play command",
     ),
-    Layer("clients/desktop", "output read_token shapes connection"),
+    Layer("clients/desktop", "output read_token shapes standard_input connection"),
     Layer(
         "clients/desktop/rehearse",
         "logs relay_process recording schedule stand_ins devices player stores figures report rehearsal command",

@@ -48,7 +48,7 @@ class TypingPerson:
         """Return the line that was typed."""
         self._narrator.arrived()
         print(f"  {device} asks: {question}\n  > ", end="", file=sys.stderr, flush=True)
-        line: str = await asyncio.to_thread(sys.stdin.readline)
+        line: str = "" if sys.stdin is None else await asyncio.to_thread(sys.stdin.readline)
         if line:
             return line.strip()
         print("(no more input: the script answers)", file=sys.stderr, flush=True)

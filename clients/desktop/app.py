@@ -1,34 +1,72 @@
 """The command line: all commands, put together."""
 
+from importlib.metadata import PackageNotFoundError, version
+from typing import Annotated
+
 import typer
 from typer.core import TyperGroup
 
+from clients.config import WrongUsage
 from clients.desktop import audit, note, services, slot, task, watch
 from clients.desktop.connection import connected
+from clients.desktop.output import emit_error
 
 __all__ = ["app"]
 
 
+_UsageError: type[Exception] = typer.BadParameter.__mro__[1]
+"""Base of what typer raises for wrong usage; where it lies depends on typer's version."""
+
+
 class _Commands(TyperGroup):
-    def invoke(self, ctx: object) -> object:
+    """The commands. With `--json`, wrong usage of one is one document, too."""
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
+        ctx.meta["segue.json"] = "--json" in args
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: typer.Context) -> object:  # type: ignore[override]
         try:
-            return super().invoke(ctx)  # type: ignore[arg-type]
-        except typer.BadParameter as error:
+            return super().invoke(ctx)
+        except _UsageError as error:
             # Some versions of typer tell which library found the mistake, which is nothing to the user.
-            error.message = error.message.removeprefix("Value error, ")
-            raise
+            error.message = str(getattr(error, "message", error)).removeprefix("Value error, ")  # type: ignore[attr-defined]
+            if not ctx.meta["segue.json"]:
+                raise
+            sentence = error.format_message()  # type: ignore[attr-defined]
+            raise typer.Exit(emit_error(WrongUsage(sentence), as_json=True)) from None
 
 
 # Locals in a traceback could show a token, and completion would write into the user's shell files.
 app = typer.Typer(
     name="segue",
     cls=_Commands,
-    help="Segue carries an AI agent's half-finished task from one device to the next.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def _tell_version(asked: bool) -> None:
+    if asked:
+        try:
+            typer.echo(f"segue {version('segue')}")
+        except PackageNotFoundError:
+            typer.echo("segue, not installed")
+        raise typer.Exit
+
+
+@app.callback()
+def _segue(
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_tell_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Segue carries an AI agent's half-finished task from one device to the next."""
+
+
 task.register(app)
 audit.register(app)
 app.add_typer(slot.app, name="slot")

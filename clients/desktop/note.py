@@ -1,6 +1,5 @@
 """`segue note`: read, write, append, merge. A whole text is written only over the text that its writer has read."""
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +9,7 @@ from clients.config import WrongUsage
 from clients.desktop.connection import Sending, Session, connected
 from clients.desktop.output import Answer
 from clients.desktop.shapes import note_document
+from clients.desktop.standard_input import read_input
 from sync_core.document.notes import Note
 from sync_core.errors import PreconditionFailed
 
@@ -102,8 +102,10 @@ def _given(text: str | None, file: Path | None) -> str:
         raise WrongUsage("The text was given twice.", hint="Give it as an argument or with --file.")
     if text is not None:
         return text
+    if file is None:
+        return read_input()
     try:
-        return sys.stdin.read() if file is None else file.read_text("utf-8")
+        return file.read_text("utf-8")
     except OSError as error:
         raise WrongUsage(f"{file} cannot be read: {error.strerror}.") from None
     except UnicodeDecodeError:

@@ -4,7 +4,6 @@ A write replaces what its caller has read. A missing slot is simply written; whe
 shows it and its read token, and writes only when that token is given back.
 """
 
-import sys
 from typing import Annotated
 
 import typer
@@ -14,6 +13,7 @@ from clients.desktop.connection import Sending, Session, connected
 from clients.desktop.output import Answer, ExitStatus, Table
 from clients.desktop.read_token import decode_token, encode_token
 from clients.desktop.shapes import candidates_table, slot_document, slots_table
+from clients.desktop.standard_input import read_input
 from sync_core.document.slots import Candidate, Slot, SlotState
 from sync_core.errors import SegueError, ValueRefused
 from sync_core.values import JsonValue, parse
@@ -45,10 +45,13 @@ async def list_slots(session: Session, task: _TaskKey) -> Answer:
     async with session.task(task) as opened:
         sending = await session.synced()
         slots = [slot for _, slot in opened.slots.items()]
-        table = slots_table(slots) if slots else "The task has no slots."
+        parts: list[str | Table] = [slots_table(slots) if slots else "The task has no slots."]
+        for slot in slots:
+            if slot.state is SlotState.CONFLICTED:
+                parts += ["", f"{slot.name} is conflicted. {_settling(task, slot)}", candidates_table(slot)]
         return Answer(
             {"task": task, "slots": [slot_document(slot) for slot in slots], "relay": sending.document()},
-            (table, *sending.sentences()),
+            (*parts, *sending.sentences()),
             sending.exit_status,
         )
 
@@ -133,7 +136,7 @@ async def clear(session: Session, task: _TaskKey, name: _Name, read: _Read = Non
 
 def _value(text: str, is_json: bool) -> JsonValue:
     if text == "-":
-        text = sys.stdin.read().removesuffix("\n")
+        text = read_input().removesuffix("\n")
     if not is_json:
         return text
     try:
@@ -165,7 +168,7 @@ def _written(task: str, slot: Slot, sending: Sending) -> Answer:
     if slot.token:
         parts.append(candidates_table(slot))
     if conflicted:
-        parts.append(f"To settle it: segue slot resolve {task} {slot.name} CANDIDATE --read {encode_token(slot.token)}")
+        parts.append(_settling(task, slot))
     return Answer(
         {"task": task, "slot": slot_document(slot), "relay": sending.document()},
         (*parts, *sending.sentences()),
@@ -173,9 +176,13 @@ def _written(task: str, slot: Slot, sending: Sending) -> Answer:
     )
 
 
+def _settling(task: str, slot: Slot) -> str:
+    return f"To settle it: segue slot resolve {task} {slot.name} CANDIDATE --read {encode_token(slot.token)}"
+
+
 def _chosen(slot: Slot, start: str) -> Candidate:
     found = [each for each in (*slot.candidates, *slot.proposals) if each.write_id.startswith(start)]
     if len(found) != 1:
         many = "more than one candidate" if found else "no candidate"
-        raise WrongUsage(f"The slot {slot.name} has {many} of this id.", hint="`segue slot list --json` shows them.")
+        raise WrongUsage(f"The slot {slot.name} has {many} of this id.", hint="`segue slot list` shows them.")
     return found[0]

@@ -48,6 +48,19 @@ def test_a_token_comes_from_the_first_level_that_has_one_as_text_or_as_a_file(tm
     assert settings(tmp_path, flag, SEGUE_TOKEN="from-environment").token == "from-flag"
 
 
+@pytest.mark.skipif(os.name != "posix", reason="permissions of POSIX")
+def test_a_file_with_a_token_that_others_may_read_is_refused(tmp_path: Path) -> None:
+    write_file(tmp_path, 'token = "very-secret"')
+    path = tmp_path / ".config/segue/config.toml"
+    for mode in (0o644, 0o640, 0o620):
+        path.chmod(mode)
+        with pytest.raises(WrongUsage, match="open to other users") as refused:
+            settings(tmp_path)
+        assert "very-secret" not in str(refused.value)
+    path.chmod(0o600)
+    assert settings(tmp_path).token == "very-secret"
+
+
 def test_a_token_is_never_in_the_text_of_the_settings(tmp_path: Path) -> None:
     found = settings(tmp_path, SEGUE_TOKEN="very-secret")
     assert found.token == "very-secret"

@@ -1,8 +1,10 @@
 """The command line as a whole: every command explains itself, and nothing heavy is loaded to do so."""
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -116,6 +118,36 @@ def test_why_there_is_no_link_is_told_where_the_task_is_not_here(tmp_path: Path)
     told = CliRunner().invoke(app, ["show", "a/1"], env=environment)
     assert told.exit_code == 1
     assert "no connection to the relay" in told.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["show"], "TASK"),
+        (["nonsense"], "nonsense"),
+        (["tasks", "--colour"], "--colour"),
+        (["demo", "--break", "nonsense"], "'nonsense' is not one of"),
+        (["slot", "confirm", "task"], "SLOT"),
+        (["rehearse", "runs.json"], "--tools"),
+    ],
+)
+def test_wrong_usage_is_one_document_with_json(
+    arguments: list[str], told: str, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        app([*arguments, "--json"])
+    out, err = capfdbinary.readouterr()
+    assert (ended.value.code, err) == (2, b"")
+    error = json.loads(out)["error"]
+    assert error["code"] == "wrong_usage"
+    assert told in error["sentence"]
+
+
+def test_the_version_and_short_help_are_told() -> None:
+    told = CliRunner().invoke(app, ["--version"])
+    assert (told.exit_code, told.output) == (0, f"segue {version('segue')}\n")
+    for group in ([], ["slot"], ["slot", "confirm"]):
+        assert CliRunner().invoke(app, [*group, "-h"]).output == CliRunner().invoke(app, [*group, "--help"]).output
 
 
 def test_help_loads_neither_the_engine_nor_rich() -> None:
