@@ -94,7 +94,10 @@ def _announce(settings: RelaySettings, port: int, as_json: bool) -> None:
 
 
 def _fail(problem: dict[str, str | int], text: str, as_json: bool) -> int:
-    print(json.dumps({"event": "failed", **problem}) if as_json else text, file=sys.stderr)
+    if as_json:
+        print(json.dumps({"event": "failed", **problem}), flush=True)
+    else:
+        print(text, file=sys.stderr)
     return 1
 
 

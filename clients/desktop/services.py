@@ -14,6 +14,9 @@ from clients.desktop.output import Answer
 
 __all__ = ["demo", "register", "rehearse", "relay", "token"]
 
+_HOURS_MAX = 10 * 366 * 24.0
+"""Ten years: what is meant to hold longer is a mistake."""
+
 
 def register(app: typer.Typer) -> None:
     """Add these commands to the command line."""
@@ -33,7 +36,7 @@ def token(
     role: Annotated[
         Literal["read", "write", "approve", "authority", "admin"], typer.Option("--role", help="What it may do.")
     ] = "write",
-    hours: Annotated[float, typer.Option("--hours", min=0.0, help="How long it is good for.")] = 720.0,
+    hours: Annotated[float, typer.Option("--hours", min=0.0, max=_HOURS_MAX, help="How long it is good for.")] = 720.0,
     auth: Annotated[
         Path | None, typer.Option("--auth", help="The file with the relay's secret; else SEGUE_AUTH_SECRET.")
     ] = None,
@@ -43,11 +46,13 @@ def token(
 
     def made() -> Answer:
         from server_relay.admission import Role, make_token
-        from server_relay.config import read_secret
+        from server_relay.config import SECRET_BYTES_MIN, read_secret
 
         secret = read_secret(auth) if auth is not None else os.environ.get("SEGUE_AUTH_SECRET", "").strip()
         if not secret:
             raise WrongUsage("There is no secret to sign with.", hint="Give --auth FILE or set SEGUE_AUTH_SECRET.")
+        if len(secret.encode()) < SECRET_BYTES_MIN:
+            raise WrongUsage(f"The secret is shorter than {SECRET_BYTES_MIN} bytes, so no relay takes it.")
         expires_s = int(time.time() + hours * 3600)
         text = make_token(
             secret, principal=principal, device=device, subject=subject, role=Role(role), expires_s=expires_s

@@ -100,9 +100,9 @@ def test_a_second_relay_on_the_same_file_is_refused(tmp_path: Path) -> None:
     first = start("--db", tmp_path / "relay.db", "--port", "0", "--json")
     line_of(first)
     second = start("--db", tmp_path / "relay.db", "--port", "0", "--json")
-    _, errors = second.communicate(timeout=60)
-    assert second.returncode == 1
-    assert json.loads(errors)["code"] == "store_in_use"
+    output, errors = second.communicate(timeout=60)
+    assert (second.returncode, errors) == (1, "")
+    assert json.loads(output)["code"] == "store_in_use"
     assert stop(first) == 0
 
 

@@ -143,6 +143,19 @@ def test_wrong_usage_is_one_document_with_json(
     assert told in error["sentence"]
 
 
+TOKEN = ["token", "--device", "phone", "--subject", "acme", "--principal", "kim"]
+
+
+def test_a_token_is_made_only_as_a_relay_would_take_it() -> None:
+    short = CliRunner().invoke(app, TOKEN, env={"SEGUE_AUTH_SECRET": "x" * 31})
+    assert short.exit_code == 2
+    assert "shorter than 32 bytes" in short.output
+    for hours in ("1e300", "inf", "nan", "-1"):
+        told = CliRunner().invoke(app, [*TOKEN, "--hours", hours], env={"SEGUE_AUTH_SECRET": "x" * 32})
+        assert told.exit_code == 2, hours
+    assert CliRunner().invoke(app, TOKEN, env={"SEGUE_AUTH_SECRET": "x" * 32}).exit_code == 0
+
+
 def test_the_version_and_short_help_are_told() -> None:
     told = CliRunner().invoke(app, ["--version"])
     assert (told.exit_code, told.output) == (0, f"segue {version('segue')}\n")
