@@ -1,8 +1,9 @@
 """`task.notes`: working text that all ends may edit. Whole-text writes and merges name the text they were made from."""
 
 from sync_core.checked import check_text, refused
-from sync_core.document.notes import MergedNote, Note
+from sync_core.document.notes import MergedNote, Note, make_note
 from sync_core.endpoint.handle import Handle
+from sync_core.errors import StoreFull
 from sync_core.ids import check_note
 from sync_core.replica.commands import AppendNote, DeleteNote, EditNote, MergeNote, ReadNote, WriteNote
 
@@ -21,8 +22,15 @@ class Notes:
         return tuple(notes[name] for name in sorted(notes))
 
     async def read(self, name: str) -> Note:
-        """Return a note, empty if nobody wrote it, and keep its state as a base for `merge` for 7 days."""
-        return await self._handle.ask(ReadNote(self._handle.ref(), self._handle.key, check_note(name)), Note)
+        """Return a note, empty if nobody wrote it, and keep its state as a base for `merge` for 7 days.
+
+        A full store can keep no base, but is read all the same.
+        """
+        note = check_note(name)
+        try:
+            return await self._handle.ask(ReadNote(self._handle.ref(), self._handle.key, note), Note)
+        except StoreFull:
+            return self._handle.view.notes.get(note) or make_note(note, "")
 
     async def write(self, name: str, text: str, *, content_sha256: str | None = None) -> Note:
         """Replace the whole text, made from the text with this hash (None only for a new note).

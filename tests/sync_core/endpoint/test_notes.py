@@ -1,9 +1,13 @@
 """Notes at a handle."""
 
+from pathlib import Path
+
 import pytest
 
+from sync_core.endpoint.endpoint import Endpoint
 from sync_core.endpoint.task import Task
-from sync_core.errors import BaseUnknown, PreconditionFailed, ValueRefused
+from sync_core.errors import BaseUnknown, PreconditionFailed, StoreFull, ValueRefused
+from tests.sync_core.endpoint.conftest import KEY
 
 
 async def test_a_stale_write_fails_with_the_current_text_inside_and_leaves_it_intact(task: Task) -> None:
@@ -46,6 +50,23 @@ async def test_append_edit_list_and_delete(task: Task) -> None:
         await task.notes.edit("b", "absent", "y")
     await task.notes.delete("b", content_sha256=note.content_sha256)
     assert (await task.notes.read("b")).text == ""
+
+
+async def test_a_note_is_read_though_the_store_is_full_and_can_hold_no_base(tmp_path: Path) -> None:
+    path = tmp_path / "full.db"
+    async with Endpoint.open(path, subject="acme", device="phone", store_bytes_max=400_000) as phone:
+        task = await phone.task(KEY, create=True)
+        await task.notes.write("worklog", "line\n")
+        with pytest.raises(StoreFull):
+            for number in range(1_000):
+                await task.notes.append("filling", f"{number}" * 1_000)
+        for _ in range(2):
+            assert (await task.notes.read("worklog")).text == "line\n"
+            assert (await task.notes.read("nobody")).text == ""
+    async with Endpoint.open(path, subject="acme", device="phone") as phone:
+        task = await phone.task(KEY)
+        base = await task.notes.read("worklog")
+        assert (await task.notes.merge("worklog", "line\nmore\n", base=base)).note.text == "line\nmore\n"
 
 
 async def test_a_note_may_not_be_named_handover(task: Task) -> None:
