@@ -1,29 +1,9 @@
 """`segue replay, export, restore` in processes of their own: a task is audited, wiped by a peer, and brought back."""
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-import pytest
-
-from tests.end_to_end.test_cli import TASK, Device, running_relay
-
-
-@pytest.fixture
-def relay(tmp_path: Path) -> Iterator[str]:
-    with running_relay(tmp_path, "--port", "0") as url:
-        yield url
-
-
-@pytest.fixture
-def phone(tmp_path: Path, relay: str) -> Device:
-    return Device(tmp_path / "phone", "phone", relay)
-
-
-@pytest.fixture
-def desktop(tmp_path: Path, relay: str) -> Device:
-    return Device(tmp_path / "desktop", "desktop", relay)
+from tests.end_to_end.command_line import TASK, Device
 
 
 def exported(device: Device) -> list[dict[str, Any]]:

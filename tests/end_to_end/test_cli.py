@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import signal
 import stat
 import subprocess
@@ -12,99 +11,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from typer.testing import CliRunner
 
 from clients.desktop.app import app
 from sync_core import Effect, Endpoint, tool
+from tests.end_to_end.command_line import TASK, Device, running_relay
 from tests.processor import starts_fast
 
-ROOT = Path(__file__).resolve().parents[2]
 SECRET = "a secret of at least thirty-two bytes, for tests"
-TASK = "expense/TRIP-118"
-
-
-class Done(msgspec.Struct):
-    """A command that has ended."""
-
-    status: int
-    out: str
-    err: str
-
-    def json(self) -> dict[str, Any]:
-        """The one document on standard output."""
-        assert self.out.count("\n") == 1, self.out
-        document: dict[str, Any] = json.loads(self.out)
-        return document
-
-
-class Device:
-    """A device of its own: a home folder, and the relay that its commands are pointed at."""
-
-    def __init__(self, home: Path, name: str, relay: str, **settings: str) -> None:
-        self.home = home
-        named = {f"SEGUE_{key.upper()}": value for key, value in settings.items()}
-        self.environment = {
-            **{key: value for key, value in os.environ.items() if not key.startswith("SEGUE_")},
-            "PYTHONPATH": str(ROOT),
-            "SEGUE_HOME": str(home),
-            "SEGUE_DEVICE": name,
-            "SEGUE_SUBJECT": "acme",
-            "SEGUE_RELAY": relay,
-            **named,
-        }
-
-    def run(self, *arguments: str, stdin: str = "") -> Done:
-        """Run one command to its end."""
-        done = subprocess.run(
-            [sys.executable, "-m", "clients.desktop", *arguments],
-            env=self.environment,
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
-        return Done(done.returncode, done.stdout, done.stderr)
-
-    def json(self, *arguments: str, status: int = 0) -> dict[str, Any]:
-        """Run a command with --json, check how it ended, and return its document."""
-        done = self.run(*arguments, "--json")
-        assert done.status == status, done
-        assert done.err == "", done
-        return done.json()
-
-
-@contextmanager
-def running_relay(folder: Path, *arguments: str) -> Iterator[str]:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "clients.desktop", "relay", "--db", str(folder / "relay.db"), *arguments, "--json"],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None
-    try:
-        yield json.loads(process.stdout.readline())["url"]
-    finally:
-        process.terminate()
-        assert process.wait(20) == 0
-
-
-@pytest.fixture
-def relay(tmp_path: Path) -> Iterator[str]:
-    with running_relay(tmp_path, "--port", "0") as url:
-        yield url
-
-
-@pytest.fixture
-def phone(tmp_path: Path, relay: str) -> Device:
-    return Device(tmp_path / "phone", "phone", relay)
-
-
-@pytest.fixture
-def desktop(tmp_path: Path, relay: str) -> Device:
-    return Device(tmp_path / "desktop", "desktop", relay)
 
 
 def values_of(slot: dict[str, Any]) -> set[str]:

@@ -8,11 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.test_cli import ROOT, Device
+from tests.end_to_end.command_line import ROOT, TASK, Device
 
 pytestmark = pytest.mark.slow
-
-TASK = "expense/TRIP-118"
 
 
 @pytest.fixture

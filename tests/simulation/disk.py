@@ -5,33 +5,19 @@ runs it beside `SqliteStore`.
 """
 
 from collections.abc import Sequence
-from random import Random
 
-from sync_core.errors import SegueError
 from sync_core.replica.writes import FollowedTask, StoreStats, TaskImage, Write
+from tests.simulation.crashable import Crashable
 from tests.simulation.disk_state import DiskState
 
 __all__ = ["AsyncDisk", "DiskModel"]
 
 
-class DiskModel:
-    """One device's disk. A commit is visible at once and survives a crash for sure only after `sync`."""
+class DiskModel(Crashable[DiskState, Write]):
+    """One device's disk."""
 
     def __init__(self) -> None:
-        self._base = DiskState()
-        self._current = DiskState()
-        self._log: list[tuple[Write, ...]] = []
-        self._synced = 0
-        self._errors: list[SegueError] = []
-
-    # --- the store ---------------------------------------------------------------------------------------------------
-
-    def commit(self, writes: Sequence[Write]) -> None:
-        """Carry out all writes, or none and raise if an error was planned."""
-        if self._errors:
-            raise self._errors.pop(0)
-        self._log.append(tuple(writes))
-        self._current.apply(writes)
+        super().__init__(DiskState())
 
     def load_task(self, task: str) -> TaskImage:
         """Return what is kept of a task."""
@@ -57,37 +43,7 @@ class DiskModel:
         """Return the store's sizes."""
         return self._current.stats()
 
-    # --- what happens to a disk --------------------------------------------------------------------------------------
-
-    @property
-    def unsynced(self) -> int:
-        """How many commits a crash may lose now."""
-        return len(self._log) - self._synced
-
-    def sync(self) -> None:
-        """Let everything committed so far survive any crash."""
-        self._synced = len(self._log)
-
-    def crash(self, rng: Random) -> int:
-        """Keep a random prefix of the unsynced commits; return how many were lost."""
-        kept = self._synced + rng.randint(0, self.unsynced)
-        lost = len(self._log) - kept
-        for writes in self._log[:kept]:
-            self._base.apply(writes)
-        self._adopt(self._base)
-        return lost
-
-    def image(self) -> DiskState:
-        """Return a copy of the whole disk as it is now: an old backup, or the disk of a live clone."""
-        return self._current.copy()
-
-    def restore(self, image: DiskState) -> None:
-        """Put an image in place of everything; it counts as synced, and stays usable for other disks."""
-        self._adopt(image.copy())
-
-    def fail_next(self, error: SegueError) -> None:
-        """Let one more commit fail with this error and keep nothing; called twice, the next two."""
-        self._errors.append(error)
+    # --- damage ------------------------------------------------------------------------------------------------------
 
     def damage_entry(self, stream: str, writer: int, writer_seq: int) -> None:
         """Spoil an entry's row: its checksum fails at every read until it is put again. Counts as a sync."""
@@ -98,12 +54,6 @@ class DiskModel:
         """Spoil the compacted row of a stream. Counts as a sync."""
         self._current.damage_document(stream)
         self._adopt(self._current)
-
-    def _adopt(self, state: DiskState) -> None:
-        self._base = state
-        self._current = state.copy()
-        self._log.clear()
-        self._synced = 0
 
 
 class AsyncDisk:
