@@ -18,7 +18,7 @@ from server_relay.config import RelaySettings, read_secret
 from server_relay.server import serve
 from sync_core.errors import SegueError
 
-__all__ = ["main"]
+__all__ = ["loop_factory", "main"]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             origins=tuple(options.origin),
             hosts=tuple(options.name),
         )
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
             return runner.run(_run(settings, options.json))
     except SegueError as error:
         return _fail(error.as_json(), str(error), options.json)
@@ -101,8 +101,8 @@ def _fail(problem: dict[str, str | int], text: str, as_json: bool) -> int:
     return 1
 
 
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop's, where it installs."""
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """Return uvloop's, where it is installed."""
     try:
         import uvloop
     except ImportError:

@@ -29,7 +29,8 @@ TABLE = (
         pure=True,
     ),
     Layer(
-        "sync_core/context", "store rows faults ownership migrations blobs streams reads apply connection sqlite_store"
+        "sync_core/context",
+        "store rows transaction faults ownership migrations blobs streams reads apply connection sqlite_store",
     ),
     Layer("sync_core/endpoint", "replay export", pure=True),
     Layer(

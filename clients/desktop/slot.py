@@ -4,7 +4,8 @@ A write replaces what its caller has read. A missing slot is simply written; whe
 shows it and its read token, and writes only when that token is given back.
 """
 
-from typing import Annotated
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,6 +18,9 @@ from clients.desktop.standard_input import read_input
 from sync_core.document.slots import Candidate, Slot, SlotState
 from sync_core.errors import SegueError, ValueRefused
 from sync_core.values import JsonValue, parse
+
+if TYPE_CHECKING:
+    from sync_core.endpoint.slots import Slots
 
 __all__ = ["ReadNeeded", "app", "clear", "confirm", "list_slots", "propose", "resolve"]
 
@@ -70,13 +74,14 @@ async def propose(
 ) -> Answer:
     """Propose a value, which somebody still has to confirm."""
     given = _value(value, as_json_value)
-    async with session.task(task, write=True, create=create) as opened:
-        slot = opened.slots[name]
-        token = _token(slot, read)
-        if token is None:
-            return _unread(task, slot)
-        written = await opened.slots.propose(name, given, read=token, source=source)
-        return _written(task, written, await session.synced())
+    return await _write(
+        session,
+        task,
+        name,
+        read,
+        lambda slots, slot, token: slots.propose(name, given, read=token, source=source),
+        create=create,
+    )
 
 
 @app.command()
@@ -93,13 +98,14 @@ async def confirm(
 ) -> Answer:
     """Confirm a value. It stands in place of the candidates that you have read."""
     given = _value(value, as_json_value)
-    async with session.task(task, write=True, create=create) as opened:
-        slot = opened.slots[name]
-        token = _token(slot, read)
-        if token is None:
-            return _unread(task, slot)
-        written = await opened.slots.confirm(name, given, read=token, source=source)
-        return _written(task, written, await session.synced())
+    return await _write(
+        session,
+        task,
+        name,
+        read,
+        lambda slots, slot, token: slots.confirm(name, given, read=token, source=source),
+        create=create,
+    )
 
 
 @app.command()
@@ -112,26 +118,34 @@ async def resolve(
     read: _Read = None,
 ) -> Answer:
     """Settle a conflict. One candidate's value stands in place of all that you have read."""
-    async with session.task(task, write=True) as opened:
-        slot = opened.slots[name]
-        token = _token(slot, read)
-        if token is None:
-            return _unread(task, slot)
-        written = await opened.slots.resolve(name, _chosen(slot, candidate), read=token)
-        return _written(task, written, await session.synced())
+    return await _write(
+        session, task, name, read, lambda slots, slot, token: slots.resolve(name, _chosen(slot, candidate), read=token)
+    )
 
 
 @app.command()
 @connected
 async def clear(session: Session, task: _TaskKey, name: _Name, read: _Read = None) -> Answer:
     """Delete the candidates that you have read. One that you have not read stays."""
-    async with session.task(task, write=True) as opened:
+    return await _write(session, task, name, read, lambda slots, slot, token: slots.clear(name, read=token))
+
+
+async def _write(
+    session: Session,
+    task: str,
+    name: str,
+    read: str | None,
+    write: Callable[["Slots", Slot, frozenset[str]], Awaitable[Slot]],
+    *,
+    create: bool = False,
+) -> Answer:
+    """Write with what the caller has read; it is shown what it still has to read instead, if there is any."""
+    async with session.task(task, write=True, create=create) as opened:
         slot = opened.slots[name]
         token = _token(slot, read)
         if token is None:
             return _unread(task, slot)
-        cleared = await opened.slots.clear(name, read=token)
-        return _written(task, cleared, await session.synced())
+        return _written(task, await write(opened.slots, slot, token), await session.synced())
 
 
 def _value(text: str, is_json: bool) -> JsonValue:

@@ -28,6 +28,7 @@ from sync_core.context.streams import (
     start_epoch,
     truncate,
 )
+from sync_core.context.transaction import transaction
 from sync_core.entry import Entry, WriterRow
 from sync_core.replica import writes as w
 
@@ -81,15 +82,8 @@ class _Batches:
 
 def commit_writes(connection: SqlConnection, writes: Sequence[w.Write], compress: bool) -> None:
     """Carry out all writes in one transaction, or none. `compress`: zip the documents of compacted rows."""
-    connection.execute("BEGIN IMMEDIATE")
-    try:
+    with transaction(connection):
         _apply(connection, writes, compress)
-        connection.execute("COMMIT")
-    except BaseException:
-        # SQLite has rolled back by itself after some errors.
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
 
 
 def _apply(connection: SqlConnection, writes: Sequence[w.Write], compress: bool) -> None:

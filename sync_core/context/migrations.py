@@ -7,6 +7,7 @@ written by a newer version: it is refused and left as it is.
 from typing import NamedTuple
 
 from sync_core.context.rows import SqlConnection, SqlValue
+from sync_core.context.transaction import transaction
 from sync_core.errors import StoreUnusable
 
 __all__ = ["APPLICATION_ID", "MIGRATIONS", "Migration", "identify", "migrate", "record_device"]
@@ -115,14 +116,8 @@ def migrate(connection: SqlConnection, subject: str, migrations: tuple[Migration
     applied = frozenset() if new else _applied(connection)
     for migration in migrations:
         if migration.name not in applied:
-            connection.execute("BEGIN IMMEDIATE")
-            try:
+            with transaction(connection):
                 _apply(connection, migration, subject)
-                connection.execute("COMMIT")
-            except BaseException:
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
-                raise
 
 
 def _apply(connection: SqlConnection, migration: Migration, subject: str) -> None:

@@ -6,13 +6,14 @@ entries it lets pile up before it asks for a snapshot, which its command line do
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 from websockets.asyncio.server import ServerConnection
 from websockets.asyncio.server import serve as serve_websockets
 
+from server_relay.__main__ import loop_factory
 from server_relay.config import RelaySettings
 from server_relay.server import serve
 from tests.benchmarks.processes import line_of, running
@@ -53,15 +54,6 @@ async def _relay(db: str, tail_entries: str) -> None:
     await server.closed()
 
 
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop's where it installs, as the relay's own command has it."""
-    try:
-        import uvloop
-    except ImportError:
-        return None
-    return uvloop.new_event_loop
-
-
 if __name__ == "__main__":
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(_relay(*sys.argv[2:]) if sys.argv[1] == "relay" else _echo())
