@@ -11,8 +11,8 @@ from enum import StrEnum
 import msgspec
 
 from sync_core.errors import Refused, ValueRefused
-from sync_core.ids import check_name
-from sync_core.wire import WIRE_VERSION, Login
+from sync_core.frames import WIRE_VERSION, Login
+from sync_core.ids import AUTHORITY_DEVICE, check_name
 
 __all__ = ["Admit", "Grant", "LoginRefused", "Role", "TokenGate", "admit_anyone", "make_token"]
 
@@ -133,6 +133,7 @@ def _check_login(login: Login) -> None:
         )
     try:
         check_name(login.subject, "subject")
-        check_name(login.device, "device")
+        if check_name(login.device, "device") == AUTHORITY_DEVICE:
+            raise ValueRefused("The device's name is the authority's own.", hint="Give the device another name.")
     except ValueRefused as error:
         raise LoginRefused(error.sentence, hint=error.hint, final=True, reason="name") from None

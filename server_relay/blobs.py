@@ -12,8 +12,8 @@ from server_relay.records import BlobRow, DropBlob, PutPiece, SetBlobAbsent
 from server_relay.sessions import REQUESTS_MAX, Session, Turn
 from server_relay.streams import Known, TaskLog
 from sync_core.errors import ProtocolError
+from sync_core.frames import BlobAbsent, BlobMissing, BlobPiece, BlobStored, BlobWanted
 from sync_core.limits import BLOB_BYTES_MAX, BLOB_PIECE_BYTES
-from sync_core.wire import BlobAbsent, BlobMissing, BlobPiece, BlobStored, BlobWanted
 
 __all__ = ["PIECE_BYTES_MIN", "declare_absent", "take_piece", "want_blob"]
 

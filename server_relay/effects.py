@@ -14,8 +14,9 @@ import msgspec
 
 from server_relay.records import MailboxWrite, StoredEntry, TaskImage
 from sync_core.errors import SegueError
+from sync_core.frames import TaskListing
 from sync_core.ids import StreamName
-from sync_core.wire import ClientFrame, TaskListing
+from sync_core.wire import ClientFrame
 
 __all__ = [
     "BlobHashed",

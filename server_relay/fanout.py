@@ -19,8 +19,9 @@ from server_relay.effects import ReadListing, ReadPiece, ReadTail, TailRead
 from server_relay.records import StoredEntry
 from server_relay.sessions import Follow, Session, Turn
 from server_relay.streams import StreamLog, TaskLog
+from sync_core.frames import ListTasks, Receipt
 from sync_core.limits import BLOB_PIECE_BYTES, LISTING_PAGE_TASKS
-from sync_core.wire import ListTasks, Receipt, encode_frame
+from sync_core.wire import encode_frame
 
 __all__ = ["CATCH_UP_ROOM_BYTES", "PORTION_BYTES", "catch_up", "deliver", "pump"]
 

@@ -9,8 +9,8 @@ from server_relay.effects import LookUp, RelayRead
 from server_relay.records import StartStream
 from server_relay.sessions import Follow, Session, Turn
 from server_relay.streams import EPOCH_BYTES, Known, StreamLog, TaskLog
+from sync_core.frames import Heads, StreamPosition
 from sync_core.ids import Entropy, StreamName
-from sync_core.wire import Heads, StreamPosition
 
 __all__ = ["places_wanted", "say_hello", "tell_heads"]
 

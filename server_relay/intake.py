@@ -22,10 +22,10 @@ from sync_core.entry import (
     entry_hash,
 )
 from sync_core.errors import EntryRefused
+from sync_core.frames import Push, Receipt, Refusal, RefusalCode
 from sync_core.guard import Standing, check_entry, check_snapshot, standing
 from sync_core.ids import Entropy, StreamName
 from sync_core.limits import PAYLOAD_BYTES_MAX, SNAPSHOT_BYTES_MAX, TASK_CHARS_MAX
-from sync_core.wire import Push, Receipt, Refusal, RefusalCode
 
 __all__ = ["Intake"]
 

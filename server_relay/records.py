@@ -7,8 +7,8 @@ of one commit are carried out in order, all of them or none.
 import msgspec
 
 from sync_core.entry import WriterRow
+from sync_core.frames import SnapshotRef
 from sync_core.ids import StreamName
-from sync_core.wire import SnapshotRef
 
 __all__ = [
     "AppendStored",

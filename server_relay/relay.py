@@ -43,12 +43,9 @@ from server_relay.fanout import CATCH_UP_ROOM_BYTES, pump
 from server_relay.sessions import CLOSE_POLICY, CLOSE_TRY_LATER, REQUESTS_MAX, Session, Turn
 from server_relay.tasks import Tasks, refuse
 from sync_core.errors import ProtocolError, SegueError, ValueRefused
-from sync_core.ids import Entropy, check_task, split_stream
-from sync_core.limits import FRAME_BYTES_MAX, HELLO_OWN_WRITERS_MAX
-from sync_core.wire import (
+from sync_core.frames import (
     WIRE_VERSION,
     BlobPiece,
-    ClientFrame,
     DigestAt,
     Hello,
     Listing,
@@ -60,6 +57,9 @@ from sync_core.wire import (
     TaskListing,
     Welcome,
 )
+from sync_core.ids import Entropy, check_task, split_stream
+from sync_core.limits import FRAME_BYTES_MAX, HELLO_OWN_WRITERS_MAX
+from sync_core.wire import ClientFrame
 
 __all__ = ["HELLO_POSITIONS_MAX", "LISTED_STEPS_BYTES_MAX", "Relay"]
 

@@ -5,9 +5,10 @@ from collections import deque
 from server_relay.admission import Grant
 from server_relay.effects import Close, RelayEffect, RelayRead, Send, Written
 from server_relay.records import MailboxWrite
+from sync_core.frames import BlobWanted, ListTasks, StreamPosition
 from sync_core.ids import StreamName
 from sync_core.limits import FRAME_BYTES_MAX, OUT_QUEUE_BYTES_MAX
-from sync_core.wire import BlobWanted, ListTasks, RelayFrame, StreamPosition, encode_frame
+from sync_core.wire import RelayFrame, encode_frame
 
 __all__ = [
     "CLOSE_POLICY",

@@ -13,8 +13,8 @@ from server_relay.hello import tell_heads
 from server_relay.records import SetSnapshots
 from server_relay.sessions import Session, Turn
 from server_relay.streams import DIGEST_BYTES, StreamLog, TaskLog
+from sync_core.frames import SnapshotConfirmed, SnapshotOffer, SnapshotRef, SnapshotWanted
 from sync_core.limits import SNAPSHOT_BYTES_MAX
-from sync_core.wire import SnapshotConfirmed, SnapshotOffer, SnapshotRef, SnapshotWanted
 
 __all__ = ["ask_for_snapshots", "confirm_snapshot", "offer_snapshot"]
 

@@ -13,8 +13,9 @@ from server_relay.records import AppendStored, BlobRow, Cover, StoredEntry, Stor
 from server_relay.sessions import Follow, Session
 from server_relay.summary import TaskSteps
 from sync_core.entry import CHAIN_START, WriterRow
+from sync_core.frames import SnapshotRef, StreamHead
 from sync_core.ids import StreamName, stream_id
-from sync_core.wire import ClientFrame, SnapshotRef, StreamHead
+from sync_core.wire import ClientFrame
 
 __all__ = ["DIGEST_BYTES", "EPOCH_BYTES", "Job", "Known", "Run", "StreamLog", "TaskLog"]
 

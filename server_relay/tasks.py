@@ -14,14 +14,14 @@ from server_relay.sessions import CLOSE_POLICY, Session, Turn
 from server_relay.snapshots import ask_for_snapshots, confirm_snapshot, offer_snapshot
 from server_relay.streams import DIGEST_BYTES, Job, TaskLog
 from sync_core.errors import ProtocolError, SegueError, ValueRefused
-from sync_core.ids import Entropy, check_task
-from sync_core.wire import (
+from sync_core.frames import (
     BlobAbsent,
     BlobMissing,
     BlobPiece,
     BlobWanted,
     DigestAt,
     Hello,
+    Purge,
     Push,
     Refusal,
     Refused,
@@ -29,10 +29,13 @@ from sync_core.wire import (
     SnapshotOffer,
     Unfollow,
 )
+from sync_core.ids import Entropy, check_task
+from sync_core.petitions import Petition
 
 __all__ = ["TaskFrame", "Tasks", "refuse"]
 
-TaskFrame = Hello | Unfollow | Push | BlobPiece | BlobWanted | BlobAbsent | DigestAt | SnapshotOffer | SnapshotConfirmed
+_LogFrame = Hello | Unfollow | Push | DigestAt | SnapshotOffer | SnapshotConfirmed | Purge
+TaskFrame = _LogFrame | BlobPiece | BlobWanted | BlobAbsent | Petition
 _Key = tuple[str, str]
 
 _NO_READS: tuple[RelayRead, ...] = ()

@@ -11,6 +11,7 @@ import msgspec
 
 from sync_core.errors import EntryRefused
 from sync_core.ids import StreamName
+from sync_core.rulings import Approval, ApprovalRequest, Ruling
 
 __all__ = [
     "CHAIN_BYTES",
@@ -23,10 +24,12 @@ __all__ = [
     "Effect",
     "Entry",
     "EntryKind",
+    "HandOver",
     "HistoryItem",
     "HistoryPop",
     "HistoryRecord",
     "Plan",
+    "PlanRecord",
     "Record",
     "Snapshot",
     "VersionDecision",
@@ -53,6 +56,8 @@ class EntryKind(StrEnum):
     COMPLETION = "completion"
     HISTORY = "history"
     HANDOVER = "handover"
+    APPROVAL = "approval"
+    RULING = "ruling"
     SNAPSHOT = "snapshot"
 
 
@@ -62,9 +67,9 @@ KINDS_OF_STREAM: dict[StreamName, frozenset[EntryKind]] = {
     ),
     StreamName.HISTORY: frozenset({EntryKind.HISTORY, EntryKind.SNAPSHOT}),
     StreamName.HANDOVER: frozenset({EntryKind.HANDOVER}),
-    StreamName.AUTHORITY: frozenset(),
+    StreamName.AUTHORITY: frozenset({EntryKind.APPROVAL, EntryKind.RULING, EntryKind.SNAPSHOT}),
 }
-"""Which kinds an endpoint may write to which stream; the authority's stream is written by the relay alone."""
+"""Which kinds a stream holds. A ruling is the relay's own and names `AUTHORITY_DEVICE`; no endpoint writes one."""
 
 
 class Effect(StrEnum):
@@ -142,7 +147,9 @@ class CallIntent(msgspec.Struct, frozen=True, tag="intent", omit_defaults=True):
 class CallOutcome(msgspec.Struct, frozen=True, tag="outcome", omit_defaults=True):
     """How an attempt ended. `result` is canonical JSON; None with `ok` means it is in the entry's blob, or lost.
 
-    `lost` says that the tool finished but its result could not be recorded.
+    `lost` says that the tool finished but its result could not be recorded. `unsure` says that a tool which cannot be
+    undone raised, so that nobody knows whether it happened; without it such a failure says that it did not. `token` is
+    the fencing token of a guarded call, 0 for any other, and `label` what the outside system calls what the call made.
     """
 
     step: str
@@ -152,6 +159,9 @@ class CallOutcome(msgspec.Struct, frozen=True, tag="outcome", omit_defaults=True
     result: str | None = None
     error: str | None = None
     lost: bool = False
+    unsure: bool = False
+    token: int = 0
+    label: str = ""
 
 
 class Plan(msgspec.Struct, frozen=True, tag="plan", omit_defaults=True):
@@ -166,17 +176,33 @@ class Plan(msgspec.Struct, frozen=True, tag="plan", omit_defaults=True):
 
 
 class VersionDecision(msgspec.Struct, frozen=True, tag="version", omit_defaults=True):
-    """A business version and who decided it; the highest stands."""
+    """A business version and who decided it; the highest stands.
+
+    `epoch` is that of the task's `state` log as the deciding device knew it, empty for a task that it never read from
+    a relay: in another epoch the decision opens no key.
+    """
 
     version: int
     decided_by: str
+    epoch: bytes = b""
 
 
 class Completion(msgspec.Struct, frozen=True, tag="completion", omit_defaults=True):
-    """The task is finished; the first in relay order stands."""
+    """The task is finished; of one business version the first in relay order stands.
+
+    `places` says what had been read when it was decided: (stream name, epoch, place).
+    """
 
     version: int
     completed_by: str
+    places: tuple[tuple[str, bytes, int], ...] = ()
+
+
+class HandOver(msgspec.Struct, frozen=True, tag="handover", omit_defaults=True):
+    """The closing text of a business version; of several the first in relay order stands."""
+
+    version: int
+    text: str
 
 
 class HistoryItem(msgspec.Struct, frozen=True, tag="item", omit_defaults=True):
@@ -201,8 +227,10 @@ class HistoryPop(msgspec.Struct, frozen=True, tag="pop", omit_defaults=True):
 
 
 CallRecord = CallIntent | CallOutcome
+PlanRecord = Plan | ApprovalRequest
 HistoryRecord = HistoryItem | HistoryPop
-Record = CallIntent | CallOutcome | Plan | VersionDecision | Completion | HistoryItem | HistoryPop
+_StateRecord = CallRecord | PlanRecord | VersionDecision | Completion
+Record = _StateRecord | HistoryRecord | HandOver | Approval | Ruling
 
 
 class WriterRow(msgspec.Struct, frozen=True, array_like=True):
@@ -234,10 +262,13 @@ class Snapshot(msgspec.Struct, frozen=True):
 
 _RECORDS_OF_KIND: dict[EntryKind, msgspec.msgpack.Decoder[Record]] = {
     EntryKind.CALL: msgspec.msgpack.Decoder(CallRecord),
-    EntryKind.PLAN: msgspec.msgpack.Decoder(Plan),
+    EntryKind.PLAN: msgspec.msgpack.Decoder(PlanRecord),
     EntryKind.VERSION: msgspec.msgpack.Decoder(VersionDecision),
     EntryKind.COMPLETION: msgspec.msgpack.Decoder(Completion),
     EntryKind.HISTORY: msgspec.msgpack.Decoder(HistoryRecord),
+    EntryKind.HANDOVER: msgspec.msgpack.Decoder(HandOver),
+    EntryKind.APPROVAL: msgspec.msgpack.Decoder(Approval),
+    EntryKind.RULING: msgspec.msgpack.Decoder(Ruling),
 }
 _snapshot_decoder = msgspec.msgpack.Decoder(Snapshot)
 

@@ -10,8 +10,9 @@
     ├── StoreDamaged 500        ├── StoreUnusable 409     ├── SyncTimeout 504 (also TimeoutError)
     ├── Refused 403             ├── Diverged 500          ├── WriterReused 409
     ├── EntryRefused 422        ├── ProtocolError 400     ├── Closed 410
-    ├── HistoryTrimmed 410
-    └── Unforeseen 500
+    ├── HistoryTrimmed 410      ├── AlreadyDone 409       ├── RunningElsewhere 409
+    ├── KeyRetired 409          ├── NeedsKey 422          ├── DidNotHappen 409
+    ├── HandedOver 409          ├── Purged 410            └── Unforeseen 500
 
 Neither a sentence nor a hint ever holds the content of a slot, a note or a token, with two stated exceptions:
 `PreconditionFailed` carries the current text in a field, because its caller must merge with it, and `ValueRefused`
@@ -22,22 +23,29 @@ from typing import ClassVar
 
 __all__ = [
     "AccessFixed",
+    "AlreadyDone",
     "BaseUnknown",
     "Closed",
+    "DidNotHappen",
     "Diverged",
     "EntryRefused",
+    "HandedOver",
     "HistoryTrimmed",
     "InDoubt",
+    "KeyRetired",
     "KeyReused",
     "NeedsApproval",
     "NeedsAuthority",
     "NeedsCapability",
+    "NeedsKey",
     "NotSyncedYet",
     "PreconditionFailed",
     "ProtocolError",
+    "Purged",
     "ReadOnly",
     "Refused",
     "ResultUnavailable",
+    "RunningElsewhere",
     "SegueError",
     "StoreDamaged",
     "StoreFull",
@@ -160,21 +168,90 @@ class InDoubt(SegueError):
     default_hint = "Find out whether it happened and settle it; it is never tried again by itself."
 
 
+class RunningElsewhere(SegueError):
+    """Another attempt has the key right now; whether it comes to anything is known once it ends."""
+
+    code = "running_elsewhere"
+    status = 409
+    default_hint = "Wait for the other device; its result is shared."
+
+
+class AlreadyDone(SegueError):
+    """The business entity's key is done, by another call: nothing was run. The recorded result is inside.
+
+    `result_text` is that result as canonical JSON, None if it is in a blob; `task` and `step` are whose call it was.
+    """
+
+    code = "already_done"
+    status = 409
+    default_hint = "Take the recorded result; undo that call first if it is to be done again."
+
+    def __init__(
+        self, sentence: str, *, task: str, step: str, result_text: str | None = None, hint: str | None = None
+    ) -> None:
+        super().__init__(sentence, hint=hint)
+        self.task = task
+        self.step = step
+        self.result_text = result_text
+
+
+class KeyRetired(SegueError):
+    """The call did not happen, but nothing outside would stop a late first attempt, so its key is used up."""
+
+    code = "key_retired"
+    status = 409
+    default_hint = "Decide a new business version, or declare fenced=True or keyed=True if the outside system checks."
+
+
+class NeedsKey(SegueError):
+    """A tool that cannot be undone has no parameter for the idempotency key, so it is never claimed."""
+
+    code = "needs_key"
+    status = 422
+    default_hint = "Give it a keyword idempotency_key and pass that on to the outside system."
+
+
+class DidNotHappen(SegueError):
+    """Raised by a tool that cannot be undone, when it knows that nothing happened: its key is free again."""
+
+    code = "did_not_happen"
+    status = 409
+
+
 class NeedsAuthority(SegueError):
     """What cannot be undone needs the authority, and none is reachable."""
 
     code = "needs_authority"
     status = 403
-    default_hint = (
-        "Declare effect=Effect.READ or Effect.IDEMPOTENT if that is what the tool is; else connect an authority."
-    )
+    default_hint = "Declare effect=Effect.READ or Effect.IDEMPOTENT if it is that; else connect an authority."
 
 
 class NeedsApproval(SegueError):
-    """The call waits for a person's approval."""
+    """The call waits for a person's approval; `request` is the id that `task.approve` and `task.reject` take."""
 
     code = "needs_approval"
     status = 403
+    default_hint = "Somebody with the role approve, and not the caller, approves it; then call the step again."
+
+    def __init__(self, sentence: str, *, request: str = "", hint: str | None = None) -> None:
+        super().__init__(sentence, hint=hint)
+        self.request = request
+
+
+class HandedOver(SegueError):
+    """This business version was handed over already; the text stands and is read-only for everybody."""
+
+    code = "handed_over"
+    status = 409
+    default_hint = "Read task.handover; a new business version may be handed over again."
+
+
+class Purged(SegueError):
+    """The task was deleted everywhere on purpose, or expired; what was not sent is kept aside on this device."""
+
+    code = "purged"
+    status = 410
+    default_hint = "Open it with create=True and a higher version to begin it anew."
 
 
 class NeedsCapability(SegueError):

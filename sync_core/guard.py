@@ -25,6 +25,7 @@ from sync_core.entry import (
     Completion,
     Entry,
     EntryKind,
+    HandOver,
     HistoryItem,
     HistoryPop,
     Plan,
@@ -35,8 +36,17 @@ from sync_core.entry import (
     decode_record,
 )
 from sync_core.errors import EntryRefused, ValueRefused
-from sync_core.ids import GENESIS_WRITER, WRITER_BITS, StreamName, check_name, check_step, split_stream
-from sync_core.limits import PAYLOAD_BYTES_MAX, RECORD_NUMBER_MAX, SCAN_CLOCK_MAX, SNAPSHOT_IDS_MAX
+from sync_core.ids import (
+    AUTHORITY_DEVICE,
+    GENESIS_WRITER,
+    WRITER_BITS,
+    StreamName,
+    check_name,
+    check_step,
+    split_stream,
+)
+from sync_core.limits import NOTE_BYTES_MAX, PAYLOAD_BYTES_MAX, RECORD_NUMBER_MAX, SCAN_CLOCK_MAX, SNAPSHOT_IDS_MAX
+from sync_core.rulings import Approval, ApprovalRequest, Approved, Contradicted, Doubted, Granted, Held, Settled
 from sync_core.scan import GENESIS_CLOCKS, Scan, scan_document, scan_update
 
 __all__ = [
@@ -171,6 +181,8 @@ def _check_content(entry: Entry) -> None:
         raise EntryRefused(error.sentence, hint=error.hint) from None
     if entry.kind not in KINDS_OF_STREAM[stream]:
         raise EntryRefused(f"An entry of kind {entry.kind.value} does not belong to the stream {stream.value}.")
+    if (entry.kind is EntryKind.RULING) != (entry.device == AUTHORITY_DEVICE):
+        raise EntryRefused("A ruling is the authority's own, and it writes nothing else.")
     _check_writer(entry.writer)
     if len(entry.payload) > PAYLOAD_BYTES_MAX:
         raise EntryRefused(f"The payload is larger than {PAYLOAD_BYTES_MAX} bytes.")
@@ -180,8 +192,6 @@ def _check_content(entry: Entry) -> None:
     if entry.kind is EntryKind.SNAPSHOT:
         if entry.payload or entry.blob is None:
             raise EntryRefused("An entry of kind snapshot names its blob and holds nothing else.")
-    elif entry.kind is EntryKind.HANDOVER:
-        _check_text(entry.payload)
     elif entry.kind is not EntryKind.UPDATE:
         _check_record(decode_record(entry.kind, entry.payload))
 
@@ -190,14 +200,25 @@ def _check_record(record: Record) -> None:
     """The names and numbers of a record: a number near the end of its range would leave the next writer none."""
     try:
         match record:
-            case CallIntent() | Plan():
+            case CallIntent() | Plan() | ApprovalRequest():
                 check_step(record.step)
                 _check_numbers(record.version, record.n)
-            case CallOutcome():
+            case CallOutcome() | Granted() | Doubted() | Settled() | Contradicted():
+                check_step(record.step)
+                _check_numbers(record.version, record.token)
+            case Approval() | Approved():
                 check_step(record.step)
                 _check_numbers(record.version)
-            case VersionDecision() | Completion():
+            case Held():
+                check_name(record.slot, "slot")
+            case VersionDecision():
                 _check_numbers(record.version)
+            case Completion():
+                _check_numbers(record.version, *(place for _, _, place in record.places))
+            case HandOver():
+                _check_numbers(record.version)
+                if len(record.text.encode()) > NOTE_BYTES_MAX:
+                    raise EntryRefused(f"The hand-over exceeds {NOTE_BYTES_MAX} bytes.")
             case HistoryItem():
                 _check_numbers(record.n, record.index)
             case HistoryPop():
@@ -251,10 +272,3 @@ def _check_numbers(*numbers: int) -> None:
     for number in numbers:
         if not 0 <= number <= RECORD_NUMBER_MAX:
             raise EntryRefused("A number of the entry is out of range.")
-
-
-def _check_text(payload: bytes) -> None:
-    try:
-        payload.decode()
-    except UnicodeDecodeError:
-        raise EntryRefused("The payload is not text in UTF-8.") from None

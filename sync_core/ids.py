@@ -13,6 +13,7 @@ from sync_core.errors import ValueRefused
 from sync_core.limits import NAME_CHARS_MAX, STEP_CHARS_MAX, TASK_CHARS_MAX
 
 __all__ = [
+    "AUTHORITY_DEVICE",
     "GENESIS_WRITER",
     "WRITER_BITS",
     "Entropy",
@@ -33,6 +34,9 @@ Entropy = Callable[[int], bytes]
 WRITER_BITS = 53
 GENESIS_WRITER = 1
 """The reserved writer of every document's genesis update; no entry may use it."""
+
+AUTHORITY_DEVICE = "_authority"
+"""The device that rulings name; no endpoint may sign in under it."""
 
 _NAME = re.compile(rf"[A-Za-z0-9_][A-Za-z0-9_-]{{0,{NAME_CHARS_MAX - 1}}}")
 _STEP = re.compile(rf"[A-Za-z0-9_][A-Za-z0-9_/:-]{{0,{STEP_CHARS_MAX - 1}}}")

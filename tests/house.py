@@ -13,7 +13,19 @@ FUNCTION_LINES_MAX = 70
 TOP_LEVEL = {"pyproject.toml", "README.md", "Makefile", "LICENSE", "sync_core", "server_relay", "clients", "tests"}
 PACKAGES = ("sync_core", "server_relay", "clients")
 IMPURE = {"asyncio", "time", "random", "sqlite3", "aiosqlite", "websockets"}
-RELAY_MAY_IMPORT = {"errors", "limits", "ids", "values", "entry", "wire", "scan", "guard"}
+RELAY_MAY_IMPORT = {
+    "errors",
+    "limits",
+    "ids",
+    "values",
+    "entry",
+    "rulings",
+    "frames",
+    "petitions",
+    "wire",
+    "scan",
+    "guard",
+}
 SLEEPING_ALLOWED = ("tests/end_to_end/", "tests/benchmarks/")
 FOREIGN = re.compile(
     r"pypi\.org|pythonhosted\.org|registry\.npmjs|index[-_]url|[a]rtifactory"

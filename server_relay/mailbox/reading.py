@@ -41,8 +41,8 @@ from server_relay.records import (
 )
 from sync_core.entry import WriterRow
 from sync_core.errors import StoreDamaged
+from sync_core.frames import PlannedStep, SnapshotRef, TaskListing
 from sync_core.ids import StreamName
-from sync_core.wire import PlannedStep, SnapshotRef, TaskListing
 
 __all__ = ["answer", "mailbox_stats"]
 

@@ -18,7 +18,7 @@ from server_relay.records import (
     StartStream,
 )
 from sync_core.entry import CHAIN_START
-from sync_core.wire import SnapshotRef
+from sync_core.frames import SnapshotRef
 
 __all__ = ["TaskIds", "commit"]
 

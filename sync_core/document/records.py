@@ -74,7 +74,7 @@ class Records:
         digest = entry_hash(entry)
         if digest in hashes or entry.kind is EntryKind.SNAPSHOT:
             return Touched()
-        touched = Touched() if entry.kind is EntryKind.HANDOVER else self._add_record(entry)
+        touched = self._add_record(entry)
         hashes.add(digest)
         return touched
 
@@ -99,6 +99,8 @@ class Records:
             case HistoryPop():
                 self.history.add_pop(record)
                 return Touched(history=True)
+            case _:
+                return Touched()
         key = (record.version, record.step)
         self._stale.add(key)
         return Touched(calls=frozenset((key,)))

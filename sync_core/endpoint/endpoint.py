@@ -26,6 +26,7 @@ from sync_core.endpoint.task import Access, Task
 from sync_core.endpoint.tools import Tool
 from sync_core.endpoint.transport import Transport, WebsocketTransport
 from sync_core.errors import Refused, SegueError, SyncTimeout
+from sync_core.frames import Listing
 from sync_core.ids import check_name, check_task
 from sync_core.limits import RECORD_NUMBER_MAX
 from sync_core.replica.changes import Change, LinkState, Status
@@ -34,7 +35,6 @@ from sync_core.replica.core import ReplicaSettings
 from sync_core.replica.replica import Replica
 from sync_core.replica.writes import StoreStats
 from sync_core.values import JsonValue
-from sync_core.wire import Listing
 
 __all__ = ["Endpoint", "EndpointStats"]
 

@@ -14,8 +14,9 @@ from sync_core.checked import check_text
 from sync_core.endpoint.runner import Connected, Runner
 from sync_core.endpoint.transport import Connection, LinkLost, Outbox, Transport
 from sync_core.errors import ProtocolError, SegueError
+from sync_core.frames import Entries, Receipt
 from sync_core.replica.effects import LinkDown, LinkFailed
-from sync_core.wire import Entries, Receipt, decode_relay
+from sync_core.wire import decode_relay
 
 __all__ = ["Backoff", "Link", "TokenSource"]
 

@@ -8,7 +8,7 @@ import msgspec
 from sync_core.document.calls import CallState
 from sync_core.document.slots import SlotState
 from sync_core.document.view import TaskView
-from sync_core.wire import Listing, PlannedStep, TaskListing
+from sync_core.frames import Listing, PlannedStep, TaskListing
 
 __all__ = ["TaskInfo", "TaskState", "listed_tasks"]
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from sync_core.document.document import DocumentBroken
 from sync_core.entry import EntryKind, Snapshot, WriterRow, decode_snapshot
 from sync_core.errors import EntryRefused
+from sync_core.frames import Push, SnapshotConfirmed, SnapshotOffer, SnapshotRef
 from sync_core.guard import scan_document
 from sync_core.ids import StreamName
 from sync_core.replica.changes import TaskDiverged
@@ -17,7 +18,6 @@ from sync_core.replica.snapshots import numbered_document
 from sync_core.replica.stream import StreamReplica, is_covered
 from sync_core.replica.task import TaskReplica
 from sync_core.replica.writes import CompactStream, PutEntry, SetPosition, SetWriter, StreamImage, TaskImage
-from sync_core.wire import Push, SnapshotConfirmed, SnapshotOffer, SnapshotRef
 
 __all__ = ["check_offers", "confirm_offers", "on_snapshot_stored", "use_snapshot"]
 

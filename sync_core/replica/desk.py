@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from sync_core.errors import Closed, ResultUnavailable, SegueError, UnsentWork
+from sync_core.frames import Listing, ListTasks
 from sync_core.ids import check_task
 from sync_core.replica import commands as c
 from sync_core.replica import effects as e
@@ -12,7 +13,6 @@ from sync_core.replica.opening import Barrier
 from sync_core.replica.table import TaskTable
 from sync_core.replica.task import Opening, TaskReplica
 from sync_core.replica.writes import DropTask
-from sync_core.wire import Listing, ListTasks
 
 __all__ = ["Desk"]
 

@@ -4,10 +4,10 @@ Once a stream is quiet, a device with nothing of its own above the cursor tells 
 that place reads its document anew. If it still differs, both say so: the digest goes back, once, to the other one.
 """
 
+from sync_core.frames import DigestAt
 from sync_core.replica.changes import TaskDiverged
 from sync_core.replica.stream import DigestClaim, StreamReplica
 from sync_core.replica.task import TaskReplica
-from sync_core.wire import DigestAt
 
 __all__ = ["on_digest", "send_due", "settle_claim"]
 

@@ -7,12 +7,12 @@ was recovered from an earlier log only once the device has merged all that the n
 from collections.abc import Iterable
 from itertools import islice
 
+from sync_core.frames import Hello, Push, StreamPosition
 from sync_core.limits import HELLO_OWN_WRITERS_MAX
 from sync_core.replica.core import Core
 from sync_core.replica.session import SessionEvent
 from sync_core.replica.stream import StreamReplica
 from sync_core.replica.task import TaskReplica
-from sync_core.wire import Hello, Push, StreamPosition
 
 __all__ = ["Following"]
 

@@ -5,6 +5,7 @@ Frames of another epoch than the stream's are ignored: they belong to a log that
 
 from sync_core.entry import Entry, EntryKind
 from sync_core.errors import ResultUnavailable
+from sync_core.frames import Entries, Heads, Receipt, Refusal, RefusalCode, StreamHead
 from sync_core.replica.adoption import check_offers, use_snapshot
 from sync_core.replica.changes import EntrySetAside
 from sync_core.replica.effects import Fail, Reply
@@ -19,14 +20,6 @@ from sync_core.replica.writes import (
     NumberEntries,
     QuarantineEntry,
     SetAside,
-)
-from sync_core.wire import (
-    Entries,
-    Heads,
-    Receipt,
-    Refusal,
-    RefusalCode,
-    StreamHead,
 )
 
 __all__ = [

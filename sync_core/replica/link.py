@@ -1,17 +1,7 @@
 """The link: what the relay says in a session, and what becomes of the tasks when it begins and ends."""
 
 from sync_core.errors import ProtocolError, SegueError
-from sync_core.ids import split_stream
-from sync_core.replica import digests, frames
-from sync_core.replica import effects as e
-from sync_core.replica.adoption import on_snapshot_stored
-from sync_core.replica.changes import LinkState
-from sync_core.replica.core import Core
-from sync_core.replica.desk import Desk
-from sync_core.replica.session import SessionEvent
-from sync_core.replica.table import TaskTable
-from sync_core.replica.task import TaskReplica
-from sync_core.wire import (
+from sync_core.frames import (
     WIRE_VERSION,
     BlobMissing,
     BlobPiece,
@@ -27,6 +17,16 @@ from sync_core.wire import (
     SnapshotWanted,
     Welcome,
 )
+from sync_core.ids import split_stream
+from sync_core.replica import digests, frames
+from sync_core.replica import effects as e
+from sync_core.replica.adoption import on_snapshot_stored
+from sync_core.replica.changes import LinkState
+from sync_core.replica.core import Core
+from sync_core.replica.desk import Desk
+from sync_core.replica.session import SessionEvent
+from sync_core.replica.table import TaskTable
+from sync_core.replica.task import TaskReplica
 
 __all__ = ["Link"]
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from sync_core.document.view import TaskView
 from sync_core.errors import SegueError, StoreDamaged, Unforeseen
+from sync_core.frames import ListTasks, Login
 from sync_core.ids import Entropy, StreamName
 from sync_core.replica import commands as c
 from sync_core.replica import digests, recovery
@@ -24,7 +25,6 @@ from sync_core.replica.table import TaskTable
 from sync_core.replica.tally import Tally
 from sync_core.replica.task import TaskReplica
 from sync_core.replica.writes import DropTask, FollowedTask, TaskImage
-from sync_core.wire import ListTasks, Login
 
 __all__ = ["Replica"]
 

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 import msgspec
 
 from sync_core.entry import CHAIN_START, Entry, WriterRow
+from sync_core.frames import SnapshotRef
 from sync_core.ids import StreamName, stream_id
-from sync_core.wire import SnapshotRef
 
 __all__ = ["DigestClaim", "OwnPlace", "StreamReplica", "is_covered"]
 

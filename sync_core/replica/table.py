@@ -1,11 +1,11 @@
 """The tasks that a Replica knows, and the events that wait for one of their documents."""
 
+from sync_core.frames import Unfollow
 from sync_core.ids import new_writer
 from sync_core.replica.core import Core
 from sync_core.replica.following import Following
 from sync_core.replica.task import TaskReplica
 from sync_core.replica.writes import FollowedTask
-from sync_core.wire import Unfollow
 
 __all__ = ["TaskTable"]
 

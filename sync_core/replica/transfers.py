@@ -5,11 +5,11 @@ A transfer resumes where the relay (up) or this device (down) stands; a piece wi
 
 import hashlib
 
+from sync_core.frames import BlobAbsent, BlobMissing, BlobPiece, BlobStored, BlobWanted
 from sync_core.limits import BLOB_BYTES_MAX, BLOB_PIECE_BYTES
 from sync_core.replica.core import Core
 from sync_core.replica.effects import LoadBlob
 from sync_core.replica.writes import PutBlob, SetBlobState
-from sync_core.wire import BlobAbsent, BlobMissing, BlobPiece, BlobStored, BlobWanted
 
 __all__ = ["Download", "Transfers"]
 

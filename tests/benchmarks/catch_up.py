@@ -10,7 +10,8 @@ from time import perf_counter
 from server_relay.config import RelaySettings
 from sync_core.endpoint.transport import Connection, WebsocketTransport
 from sync_core.entry import Entry
-from sync_core.wire import Heads, decode_relay
+from sync_core.frames import Heads
+from sync_core.wire import decode_relay
 from tests.benchmarks.devices import CREATION_ENTRIES, SYNC_S, TASK, open_device, overwrite, stored_state
 from tests.benchmarks.figures import Figure, Scale
 from tests.benchmarks.floors import bare_ingest

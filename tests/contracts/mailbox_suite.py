@@ -43,8 +43,8 @@ from server_relay.records import (
 )
 from sync_core.entry import CHAIN_START, WriterRow
 from sync_core.errors import StoreDamaged
+from sync_core.frames import PlannedStep, SnapshotRef, TaskListing
 from sync_core.ids import StreamName
-from sync_core.wire import PlannedStep, SnapshotRef, TaskListing
 
 __all__ = ["MailboxSuite", "append", "stored"]
 

@@ -24,8 +24,8 @@ from server_relay.records import (
 )
 from sync_core.entry import WriterRow
 from sync_core.errors import StoreFull
+from sync_core.frames import SnapshotRef
 from sync_core.ids import StreamName
-from sync_core.wire import SnapshotRef
 from tests.contracts.mailbox_suite import MailboxSuite, append, stored
 from tests.simulation.mailbox_model import AsyncMailbox, MailboxModel
 

@@ -12,7 +12,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 
 from sync_core.entry import Entry
-from sync_core.wire import Heads, Push, Receipt
+from sync_core.frames import Heads, Push, Receipt
 from tests.server_relay.wire_client import WireClient, history_entry
 
 ENTRIES = 400

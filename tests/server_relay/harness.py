@@ -26,21 +26,9 @@ from server_relay.records import MailboxWrite
 from server_relay.relay import Relay
 from sync_core.entry import CHAIN_START, Entry, chain_next, entry_hash
 from sync_core.errors import SegueError
+from sync_core.frames import WIRE_VERSION, Entries, Heads, Hello, Login, Push, Receipt, StreamPosition
 from sync_core.ids import StreamName
-from sync_core.wire import (
-    WIRE_VERSION,
-    ClientFrame,
-    Entries,
-    Heads,
-    Hello,
-    Login,
-    Push,
-    Receipt,
-    RelayFrame,
-    StreamPosition,
-    decode_relay,
-    join,
-)
+from sync_core.wire import ClientFrame, RelayFrame, decode_relay, join
 from tests.simulation.mailbox_model import MailboxModel
 
 __all__ = ["Client", "Harness", "chain_of", "position"]

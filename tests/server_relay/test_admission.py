@@ -8,7 +8,7 @@ import pytest
 
 from server_relay.admission import Grant, LoginRefused, Role, TokenGate, admit_anyone, make_token
 from sync_core.errors import ValueRefused
-from sync_core.wire import WIRE_VERSION, Login
+from sync_core.frames import WIRE_VERSION, Login
 
 SECRET = "a secret of more than thirty-two bytes"
 NOW_MS = 1_790_000_000_000

@@ -9,13 +9,11 @@ from websockets.exceptions import ConnectionClosed
 from server_relay.config import RelaySettings
 from server_relay.server import serve
 from sync_core.entry import CHAIN_START, Entry, EntryKind
-from sync_core.ids import StreamName
-from sync_core.wire import (
+from sync_core.frames import (
     WIRE_VERSION,
     BlobAbsent,
     BlobPiece,
     BlobWanted,
-    ClientFrame,
     DigestAt,
     Hello,
     ListTasks,
@@ -27,6 +25,8 @@ from sync_core.wire import (
     StreamPosition,
     Unfollow,
 )
+from sync_core.ids import StreamName
+from sync_core.wire import ClientFrame
 from tests.server_relay.wire_client import WireClient, history_entry
 
 TASKS = ["t", "t", "a/b", "", "../x", "t:", "\0"]

@@ -6,8 +6,9 @@ from websockets.asyncio.client import connect
 from websockets.asyncio.server import ServerConnection, serve
 
 from server_relay.peers import Peer
+from sync_core.frames import Unfollow
 from sync_core.limits import OUT_QUEUE_BYTES_MAX
-from sync_core.wire import Unfollow, encode
+from sync_core.wire import encode
 
 _MORE_THAN_SOCKETS_HOLD = 64 * 1024 * 1024
 

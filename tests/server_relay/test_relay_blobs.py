@@ -7,8 +7,8 @@ import pytest
 
 from server_relay.blobs import PIECE_BYTES_MIN
 from server_relay.records import PutPiece
+from sync_core.frames import BlobAbsent, BlobMissing, BlobPiece, BlobStored, BlobWanted
 from sync_core.limits import BLOB_BYTES_MAX, BLOB_PIECE_BYTES
-from sync_core.wire import BlobAbsent, BlobMissing, BlobPiece, BlobStored, BlobWanted
 from tests.server_relay.harness import Client, Harness
 
 TASK = "expense/TRIP-118"

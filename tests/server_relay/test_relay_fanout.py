@@ -8,9 +8,10 @@ from server_relay.records import AppendStored
 from server_relay.sessions import CLOSE_TRY_LATER
 from sync_core.entry import Entry, EntryKind, VersionDecision, encode_record
 from sync_core.errors import StoreFull
+from sync_core.frames import BlobWanted, DigestAt, Entries, Hello, ListTasks, Push, Receipt
 from sync_core.ids import StreamName
 from sync_core.limits import FRAME_BYTES_MAX, OUT_QUEUE_BYTES_MAX
-from sync_core.wire import BlobWanted, ClientFrame, DigestAt, Entries, Hello, ListTasks, Push, Receipt
+from sync_core.wire import ClientFrame
 from tests.server_relay.harness import Client, Harness, position
 from tests.server_relay.wire_client import history_entry
 

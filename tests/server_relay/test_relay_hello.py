@@ -6,8 +6,8 @@ from msgspec.structs import replace
 from server_relay.effects import ReadTail, RelayAnswer, RelayRead
 from server_relay.records import StartStream
 from sync_core.entry import Entry, EntryKind, Plan, VersionDecision, encode_record
+from sync_core.frames import Entries, Heads, Hello, Push, Receipt, Refused, StreamPosition, Unfollow
 from sync_core.ids import StreamName
-from sync_core.wire import Entries, Heads, Hello, Push, Receipt, Refused, StreamPosition, Unfollow
 from tests.server_relay.harness import Client, Harness, chain_of, position
 from tests.server_relay.wire_client import history_entry
 

@@ -8,8 +8,8 @@ from server_relay.admission import Grant, Role
 from server_relay.effects import Send, Written
 from server_relay.records import AppendStored, StartStream
 from sync_core.entry import Entry, EntryKind, VersionDecision, encode_record, entry_hash
+from sync_core.frames import BlobAbsent, BlobPiece, Login, Push, Receipt, Refusal, RefusalCode
 from sync_core.limits import PAYLOAD_BYTES_MAX
-from sync_core.wire import BlobAbsent, BlobPiece, Login, Push, Receipt, Refusal, RefusalCode
 from tests.server_relay.harness import Client, Harness, chain_of
 from tests.server_relay.wire_client import history_entry
 from tests.sync_core.updates import entry, note, section, slot, update

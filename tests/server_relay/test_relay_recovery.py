@@ -18,8 +18,8 @@ from sync_core.entry import (
     WriterRow,
     encode_record,
 )
+from sync_core.frames import BlobPiece, Listing, ListTasks, Receipt, Refusal, RefusalCode
 from sync_core.ids import StreamName
-from sync_core.wire import BlobPiece, Listing, ListTasks, Receipt, Refusal, RefusalCode
 from tests.server_relay.harness import Client, Harness
 from tests.server_relay.wire_client import history_entry
 from tests.sync_core.updates import note, section, update

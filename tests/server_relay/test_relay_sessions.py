@@ -7,8 +7,7 @@ from server_relay.admission import Grant, LoginRefused, Role
 from server_relay.effects import Malformed
 from server_relay.relay import HELLO_POSITIONS_MAX
 from server_relay.sessions import CLOSE_POLICY, CLOSE_TRY_LATER
-from sync_core.ids import StreamName
-from sync_core.wire import (
+from sync_core.frames import (
     WIRE_VERSION,
     BlobAbsent,
     BlobMissing,
@@ -30,6 +29,7 @@ from sync_core.wire import (
     Unfollow,
     Welcome,
 )
+from sync_core.ids import StreamName
 from tests.server_relay.harness import Client, Harness
 from tests.server_relay.wire_client import history_entry
 

@@ -7,16 +7,8 @@ import pytest
 
 from server_relay.config import RelaySettings
 from sync_core.entry import Entry
+from sync_core.frames import BlobPiece, Heads, Hello, SnapshotConfirmed, SnapshotOffer, SnapshotRef, SnapshotWanted
 from sync_core.ids import StreamName
-from sync_core.wire import (
-    BlobPiece,
-    Heads,
-    Hello,
-    SnapshotConfirmed,
-    SnapshotOffer,
-    SnapshotRef,
-    SnapshotWanted,
-)
 from tests.server_relay.harness import Client, Harness, position
 from tests.server_relay.wire_client import history_entry
 

@@ -21,9 +21,10 @@ from server_relay.server import GOING_AWAY, RelayServer, serve
 from server_relay.sessions import CLOSE_POLICY, CLOSE_TRY_LATER
 from sync_core.entry import Entry, EntryKind
 from sync_core.errors import SegueError, StoreFull
+from sync_core.frames import Entries, Hello, Login, Push, Receipt, Refusal, RefusalCode, Refused
 from sync_core.ids import StreamName
 from sync_core.limits import FRAME_BYTES_MAX
-from sync_core.wire import Entries, Hello, Login, Push, Receipt, Refusal, RefusalCode, Refused, encode
+from sync_core.wire import encode
 from tests.contracts.mailbox_suite import append, start
 from tests.server_relay.wire_client import WireClient, history_entry
 

@@ -13,7 +13,7 @@ from server_relay.records import MailboxStats, MailboxWrite
 from server_relay.server import serve
 from server_relay.sessions import CLOSE_TRY_LATER
 from sync_core.errors import StoreDamaged
-from sync_core.wire import Heads, Receipt
+from sync_core.frames import Heads, Receipt
 from tests.server_relay.wire_client import WireClient, history_entry
 
 DAMAGED, WHOLE = "expense/damaged", "expense/whole"

@@ -14,7 +14,7 @@ from sync_core.entry import (
     VersionDecision,
     encode_record,
 )
-from sync_core.wire import Listing, ListTasks, PlannedStep, TaskListing
+from sync_core.frames import Listing, ListTasks, PlannedStep, TaskListing
 from tests.server_relay.harness import Harness
 
 KINDS: dict[type, EntryKind] = {

@@ -10,19 +10,8 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
 from sync_core.entry import Entry, EntryKind, HistoryItem, encode_record
-from sync_core.wire import (
-    WIRE_VERSION,
-    ClientFrame,
-    Entries,
-    Hello,
-    Login,
-    Push,
-    Receipt,
-    RelayFrame,
-    Welcome,
-    decode_relay,
-    encode,
-)
+from sync_core.frames import WIRE_VERSION, Entries, Hello, Login, Push, Receipt, Welcome
+from sync_core.wire import ClientFrame, RelayFrame, decode_relay, encode
 
 __all__ = ["WireClient", "history_entry"]
 

@@ -12,12 +12,13 @@ from server_relay.records import AppendStored, MailboxWrite, StartStream
 from sync_core.document.calls import CallBegun, CallRecorded
 from sync_core.document.view import TaskView
 from sync_core.entry import CallIntent, CallOutcome, Entry, EntryKind, decode_record, decode_snapshot
+from sync_core.frames import BlobPiece, Entries, Push, Receipt, SnapshotOffer
 from sync_core.ids import stream_id
 from sync_core.replica import effects as fx
 from sync_core.replica.changes import EntryQuarantined, EntrySetAside, TaskDiverged
 from sync_core.replica.commands import AwaitSynced
 from sync_core.replica.writes import DropTask, PutEntry, Write
-from sync_core.wire import BlobPiece, Entries, Push, Receipt, SnapshotOffer, decode_relay, join
+from sync_core.wire import decode_relay, join
 from tests.simulation import peek
 from tests.simulation.driver import Violation
 from tests.simulation.journal import CallOp, HistoryOp, NoteOp, Op, SlotOp

@@ -9,25 +9,22 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from sync_core.entry import CHAIN_START, CallOutcome, Entry, EntryKind, Snapshot, encode_record
-from sync_core.guard import scan_update
-from sync_core.ids import StreamName, new_writer, stream_id
-from sync_core.wire import (
+from sync_core.frames import (
     WIRE_VERSION,
     BlobPiece,
-    ClientFrame,
     DigestAt,
     Entries,
     Heads,
     Hello,
     Login,
     Push,
-    RelayFrame,
     SnapshotConfirmed,
     SnapshotOffer,
     StreamPosition,
-    decode_relay,
-    encode,
 )
+from sync_core.guard import scan_update
+from sync_core.ids import StreamName, new_writer, stream_id
+from sync_core.wire import ClientFrame, RelayFrame, decode_relay, encode
 from tests.simulation.network import Link
 
 if TYPE_CHECKING:

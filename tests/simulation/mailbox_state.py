@@ -46,8 +46,8 @@ from server_relay.records import (
 )
 from sync_core.entry import CHAIN_START
 from sync_core.errors import StoreDamaged
+from sync_core.frames import PlannedStep, TaskListing
 from sync_core.ids import StreamName
-from sync_core.wire import PlannedStep, TaskListing
 
 __all__ = ["MailboxState"]
 

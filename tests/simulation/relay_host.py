@@ -13,7 +13,8 @@ from server_relay.admission import Grant, Role, admit_anyone
 from server_relay.config import RelaySettings
 from server_relay.relay import Relay
 from sync_core.errors import ProtocolError, SegueError
-from sync_core.wire import Login, decode_client, join
+from sync_core.frames import Login
+from sync_core.wire import decode_client, join
 from tests.simulation.driver import Driver
 from tests.simulation.mailbox_model import MailboxModel
 from tests.simulation.network import Link

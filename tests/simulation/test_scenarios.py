@@ -5,9 +5,10 @@ import pytest
 from sync_core.document.calls import CallBegun, CallRecorded, CallState
 from sync_core.document.slots import SlotState
 from sync_core.entry import Effect
+from sync_core.frames import WIRE_VERSION, Hello, Login, Push, Refusal
 from sync_core.ids import new_writer
 from sync_core.replica import commands as c
-from sync_core.wire import WIRE_VERSION, Hello, Login, Push, Refusal, decode_relay, encode
+from sync_core.wire import decode_relay, encode
 from tests.simulation import peek
 from tests.simulation.device import Device
 from tests.simulation.faults import FaultPlan

@@ -101,10 +101,11 @@ def test_a_record_is_of_its_own_kind_only(kind: EntryKind, record: Record) -> No
                 decode_record(other, payload)
 
 
-def test_every_kind_belongs_to_a_stream_and_no_endpoint_writes_the_authoritys() -> None:
+def test_every_kind_belongs_to_a_stream_and_rulings_belong_to_the_authoritys_alone() -> None:
     assert frozenset().union(*KINDS_OF_STREAM.values()) == set(EntryKind)
     assert set(KINDS_OF_STREAM) == set(StreamName)
-    assert KINDS_OF_STREAM[StreamName.AUTHORITY] == frozenset()
+    assert EntryKind.RULING in KINDS_OF_STREAM[StreamName.AUTHORITY]
+    assert not any(EntryKind.RULING in kinds for name, kinds in KINDS_OF_STREAM.items() if name != "authority")
 
 
 @given(st.sampled_from(EntryKind), st.binary(max_size=200))

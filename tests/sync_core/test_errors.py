@@ -6,7 +6,15 @@ import re
 import pytest
 
 from sync_core import errors
-from sync_core.errors import HistoryTrimmed, KeyReused, PreconditionFailed, SegueError, StoreInUse, SyncTimeout
+from sync_core.errors import (
+    AlreadyDone,
+    HistoryTrimmed,
+    KeyReused,
+    PreconditionFailed,
+    SegueError,
+    StoreInUse,
+    SyncTimeout,
+)
 
 LEAVES = [one for one in vars(errors).values() if inspect.isclass(one) and one.__module__ == errors.__name__]
 LEAVES.remove(SegueError)
@@ -16,6 +24,7 @@ FIELDS: dict[type[SegueError], dict[str, object]] = {
     KeyReused: {"recorded_digest": "a", "given_digest": "b"},
     StoreInUse: {"owner_pid": 17},
     HistoryTrimmed: {"earliest": 12},
+    AlreadyDone: {"task": "trip", "step": "book"},
 }
 
 

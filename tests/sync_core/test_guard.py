@@ -14,6 +14,7 @@ from sync_core.entry import (
     Effect,
     Entry,
     EntryKind,
+    HandOver,
     HistoryItem,
     HistoryPop,
     Plan,
@@ -24,7 +25,7 @@ from sync_core.entry import (
 )
 from sync_core.errors import EntryRefused
 from sync_core.guard import Standing, check_entry, check_snapshot, scan_document, scan_update, standing
-from sync_core.limits import PAYLOAD_BYTES_MAX
+from sync_core.limits import NOTE_BYTES_MAX, PAYLOAD_BYTES_MAX
 from tests.sync_core.shapes import GOOD, ME, RULE_D, SHAPES, STRANGER, VICTIM
 from tests.sync_core.updates import STREAM, World, clocks, entry, genesis, note, section, slot, snapshot, table, update
 
@@ -187,9 +188,15 @@ def test_a_record_of_another_kind_or_of_garbage_is_refused() -> None:
 
 def test_a_hand_over_is_text() -> None:
     stream = STREAM.replace("state", "handover")
-    good = Entry(stream, STRANGER, 1, EntryKind.HANDOVER, "schöne Grüße".encode(), "phone")
+    good = Entry(stream, STRANGER, 1, EntryKind.HANDOVER, encode_record(HandOver(1, "schöne Grüße")), "phone")
     assert check_entry(good, {})[0].next_seq == 2
-    assert check_entry(msgspec.structs.replace(good, payload=bytes(PAYLOAD_BYTES_MAX)), {})[0].next_seq == 2
+    for longest, refused in (("x" * NOTE_BYTES_MAX, False), ("x" * NOTE_BYTES_MAX + "y", True)):
+        entry = msgspec.structs.replace(good, payload=encode_record(HandOver(1, longest)))
+        if refused:
+            with pytest.raises(EntryRefused):
+                check_entry(entry, {})
+        else:
+            assert check_entry(entry, {})[0].next_seq == 2
     with pytest.raises(EntryRefused):
         check_entry(msgspec.structs.replace(good, payload=b"\xff"), {})
 

@@ -11,7 +11,7 @@ from pycrdt import Doc, Map
 from sync_core.document.document import DocumentBroken, Touched
 from sync_core.document.shared import MapEdit
 from sync_core.document.slots import SlotDefinition
-from sync_core.entry import Completion, Entry, EntryKind, WriterRow, encode_record
+from sync_core.entry import Completion, Entry, EntryKind, HandOver, WriterRow, encode_record
 from sync_core.errors import EntryRefused, TooLarge, ValueRefused
 from sync_core.ids import StreamName
 from sync_core.scan import Scan
@@ -225,7 +225,9 @@ def test_an_entry_of_kind_snapshot_or_handover_changes_no_view() -> None:
     _, (a,) = devices("a")
     before = a.document.view()
     snapshot = Entry(f"{TASK}:state", 2**30, 1, EntryKind.SNAPSHOT, b"", "x", blob="a" * 64, relay_seq=1)
-    handover = Entry(f"{TASK}:handover", 2**30, 1, EntryKind.HANDOVER, b"text", "x", relay_seq=1)
+    handover = Entry(
+        f"{TASK}:handover", 2**30, 1, EntryKind.HANDOVER, encode_record(HandOver(1, "text")), "x", relay_seq=1
+    )
     rows: dict[int, WriterRow] = {}
     digest = a.document.digest(StreamName.HANDOVER, rows)
     a.document.load(b"", [snapshot])

@@ -9,9 +9,10 @@ from sync_core.endpoint.endpoint import Endpoint
 from sync_core.endpoint.tools import tool
 from sync_core.entry import Effect
 from sync_core.errors import Closed
+from sync_core.frames import Welcome
 from sync_core.replica.changes import LinkState
 from sync_core.testing import two_endpoints
-from sync_core.wire import Welcome, encode
+from sync_core.wire import encode
 from tests.sync_core.endpoint.conftest import KEY, endless
 from tests.sync_core.endpoint.memory_transport import MemoryTransport
 

@@ -16,11 +16,12 @@ from sync_core.endpoint.opening import Opening
 from sync_core.endpoint.runner import Connected
 from sync_core.endpoint.transport import Outbox
 from sync_core.errors import ReadOnly, Refused, SyncTimeout
+from sync_core.frames import Listing, ListTasks, Login, Receipt, Unfollow, Welcome
+from sync_core.frames import Refused as RefusedFrame
 from sync_core.replica.changes import LinkState
 from sync_core.replica.commands import QueryTasks
 from sync_core.replica.effects import LinkDown
-from sync_core.wire import Listing, ListTasks, Login, Receipt, Unfollow, Welcome, decode_client, encode
-from sync_core.wire import Refused as RefusedFrame
+from sync_core.wire import decode_client, encode
 from tests.sync_core.endpoint.conftest import KEY
 from tests.sync_core.endpoint.memory_transport import MemoryConnection, MemoryTransport
 

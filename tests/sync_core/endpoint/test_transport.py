@@ -6,8 +6,9 @@ import pytest
 
 from sync_core.endpoint.transport import LinkLost, Outbox, WebsocketTransport, check_address
 from sync_core.errors import ValueRefused
+from sync_core.frames import ListTasks, Unfollow
 from sync_core.limits import FRAME_BYTES_MAX
-from sync_core.wire import ListTasks, Unfollow, decode_client, encode_frame
+from sync_core.wire import decode_client, encode_frame
 
 
 @pytest.mark.parametrize(

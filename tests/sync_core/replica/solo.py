@@ -6,10 +6,11 @@ from typing import TypeVar
 import msgspec
 
 from sync_core.entry import CHAIN_START, Entry, EntryKind, chain_next, entry_hash
+from sync_core.frames import WIRE_VERSION, Entries, Heads, Hello, Receipt, StreamHead, Welcome
 from sync_core.ids import StreamName, stream_id
 from sync_core.replica import effects as e
 from sync_core.replica.writes import TaskImage
-from sync_core.wire import WIRE_VERSION, Entries, Heads, Hello, Receipt, RelayFrame, StreamHead, Welcome
+from sync_core.wire import RelayFrame
 from tests.simulation.disk import DiskModel
 from tests.sync_core.replica.fleet import TASK, Device, Fleet
 

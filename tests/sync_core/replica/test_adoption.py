@@ -8,12 +8,7 @@ from pycrdt import Doc, Map
 
 from sync_core.document.view import TaskView
 from sync_core.entry import Snapshot, decode_snapshot, encode_record
-from sync_core.ids import StreamName
-from sync_core.replica import commands as c
-from sync_core.replica import effects as e
-from sync_core.replica.changes import TaskDiverged
-from sync_core.replica.writes import CompactStream
-from sync_core.wire import (
+from sync_core.frames import (
     BlobPiece,
     BlobStored,
     BlobWanted,
@@ -26,6 +21,11 @@ from sync_core.wire import (
     SnapshotWanted,
     StreamHead,
 )
+from sync_core.ids import StreamName
+from sync_core.replica import commands as c
+from sync_core.replica import effects as e
+from sync_core.replica.changes import TaskDiverged
+from sync_core.replica.writes import CompactStream
 from tests.sync_core.replica.fleet import TASK, Device
 from tests.sync_core.replica.solo import EPOCH, STATE, Log, Solo, log_of
 

@@ -17,11 +17,7 @@ from sync_core.errors import (
     UnsentWork,
     VersionMismatch,
 )
-from sync_core.limits import BASE_PIN_KEEP_MS
-from sync_core.replica import commands as c
-from sync_core.replica import effects as e
-from sync_core.replica.writes import DropTask, PinBase
-from sync_core.wire import (
+from sync_core.frames import (
     WIRE_VERSION,
     BlobMissing,
     BlobPiece,
@@ -33,6 +29,10 @@ from sync_core.wire import (
     Login,
     Unfollow,
 )
+from sync_core.limits import BASE_PIN_KEEP_MS
+from sync_core.replica import commands as c
+from sync_core.replica import effects as e
+from sync_core.replica.writes import DropTask, PinBase
 from tests.sync_core.replica.fleet import TASK
 from tests.sync_core.replica.solo import Solo
 

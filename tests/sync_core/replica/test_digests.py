@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
+from sync_core.frames import DigestAt
 from sync_core.replica import effects as e
 from sync_core.replica.changes import TaskDiverged
-from sync_core.wire import DigestAt
 from tests.sync_core.replica.fleet import TASK, Device, Fleet
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from sync_core.entry import Entry, EntryKind, HistoryItem, encode_record
 from sync_core.errors import StoreDamaged
+from sync_core.frames import WIRE_VERSION, Heads, Hello, Push, StreamHead, Unfollow, Welcome
 from sync_core.ids import StreamName
 from sync_core.replica import commands as c
 from sync_core.replica import effects as e
@@ -15,7 +16,6 @@ from sync_core.replica.core import ReplicaSettings
 from sync_core.replica.replica import Replica
 from sync_core.replica.task import TaskReplica
 from sync_core.replica.writes import FollowedStream, FollowedTask, FollowTask, PutEntry
-from sync_core.wire import WIRE_VERSION, Heads, Hello, Push, StreamHead, Unfollow, Welcome
 from tests.sync_core.replica.fleet import TASK
 from tests.sync_core.replica.solo import EPOCH, Log, Solo, log_of
 

@@ -5,12 +5,7 @@ import pytest
 from sync_core.document.slots import CandidateStatus, Slot
 from sync_core.document.view import TaskView
 from sync_core.entry import Entry, EntryKind
-from sync_core.ids import StreamName
-from sync_core.replica import commands as c
-from sync_core.replica import effects as e
-from sync_core.replica.changes import EntrySetAside, LogChanged
-from sync_core.replica.writes import DiscardEntries, NumberEntries, QuarantineEntry, SetAside, SetPosition, StartEpoch
-from sync_core.wire import (
+from sync_core.frames import (
     BlobWanted,
     Entries,
     Heads,
@@ -22,6 +17,11 @@ from sync_core.wire import (
     SnapshotRef,
     StreamHead,
 )
+from sync_core.ids import StreamName
+from sync_core.replica import commands as c
+from sync_core.replica import effects as e
+from sync_core.replica.changes import EntrySetAside, LogChanged
+from sync_core.replica.writes import DiscardEntries, NumberEntries, QuarantineEntry, SetAside, SetPosition, StartEpoch
 from tests.sync_core.replica.fleet import TASK, Device
 from tests.sync_core.replica.solo import EPOCH, STATE, Log, Solo, log_of
 

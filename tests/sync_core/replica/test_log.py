@@ -8,13 +8,13 @@ import pytest
 from sync_core.document.document import DocumentBroken, TaskDocument
 from sync_core.document.view import TaskView
 from sync_core.entry import CHAIN_START, Entry, EntryKind, Snapshot, WriterRow, chain_next, encode_record, entry_hash
+from sync_core.frames import BlobPiece, BlobWanted, Entries, Hello, Receipt, StreamHead
 from sync_core.guard import check_entry
 from sync_core.ids import StreamName
 from sync_core.replica import commands as c
 from sync_core.replica import effects as e
 from sync_core.replica.changes import EntryQuarantined
 from sync_core.replica.writes import NumberEntries, PutEntry, QuarantineEntry, SetWriter
-from sync_core.wire import BlobPiece, BlobWanted, Entries, Hello, Receipt, StreamHead
 from tests.sync_core.replica.fleet import TASK, Device
 from tests.sync_core.replica.solo import EPOCH, STATE, Log, Solo, log_of, numbered
 

@@ -5,13 +5,13 @@ import pytest
 from sync_core.document.view import TaskView
 from sync_core.entry import EntryKind, VersionDecision, decode_record
 from sync_core.errors import NotSyncedYet, ReadOnly, Refused, SegueError, TaskNotFound, VersionMismatch
+from sync_core.frames import Hello, Push, Receipt
+from sync_core.frames import Refused as RefusedFrame
 from sync_core.ids import StreamName
 from sync_core.replica import commands as c
 from sync_core.replica import effects as e
 from sync_core.replica.changes import LinkState
 from sync_core.replica.writes import FollowTask
-from sync_core.wire import Hello, Push, Receipt
-from sync_core.wire import Refused as RefusedFrame
 from tests.sync_core.replica.fleet import TASK, Device
 from tests.sync_core.replica.solo import EPOCH, STATE, Log, Solo, log_of
 

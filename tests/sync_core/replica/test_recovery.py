@@ -8,6 +8,7 @@ import pytest
 from sync_core.document.view import TaskView
 from sync_core.entry import CHAIN_START, EntryKind, WriterRow, decode_snapshot
 from sync_core.errors import SegueError, StoreDamaged
+from sync_core.frames import BlobPiece, Hello, Push, Refusal, RefusalCode, SnapshotWanted, StreamHead
 from sync_core.guard import check_entry
 from sync_core.ids import StreamName
 from sync_core.replica import commands as c
@@ -24,7 +25,6 @@ from sync_core.replica.writes import (
     TaskImage,
     TruncateStream,
 )
-from sync_core.wire import BlobPiece, Hello, Push, Refusal, RefusalCode, SnapshotWanted, StreamHead
 from tests.sync_core.replica.fleet import TASK, Device
 from tests.sync_core.replica.solo import EPOCH, STATE, Log, Solo, log_of
 

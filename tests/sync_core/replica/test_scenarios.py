@@ -10,12 +10,12 @@ from sync_core.document.calls import CallBegun, CallRecorded, CallState
 from sync_core.document.slots import SlotState
 from sync_core.entry import Effect, Entry, EntryKind
 from sync_core.errors import KeyReused, NotSyncedYet, StoreDamaged, StoreFull, Unforeseen, UnsentWork
+from sync_core.frames import DigestAt, Entries, Heads, Hello, Push, StreamHead
 from sync_core.ids import StreamName
 from sync_core.replica import commands as c
 from sync_core.replica import effects as e
 from sync_core.replica.changes import LinkState, LogChanged
 from sync_core.replica.writes import PutEntry, SetWriter
-from sync_core.wire import DigestAt, Entries, Heads, Hello, Push, StreamHead
 from tests.sync_core.replica.fleet import TASK, Device, Fleet
 
 

@@ -5,6 +5,7 @@ import hashlib
 import pytest
 
 from sync_core.entry import EntryKind
+from sync_core.frames import BlobAbsent, BlobMissing, BlobPiece, BlobStored, BlobWanted, Push, Refusal, RefusalCode
 from sync_core.ids import StreamName
 from sync_core.limits import BLOB_PIECE_BYTES
 from sync_core.replica import commands as c
@@ -13,7 +14,6 @@ from sync_core.replica.core import Core, ReplicaSettings
 from sync_core.replica.session import SessionEvent
 from sync_core.replica.transfers import Transfers
 from sync_core.replica.writes import PutBlob, SetBlobState
-from sync_core.wire import BlobAbsent, BlobMissing, BlobPiece, BlobStored, BlobWanted, Push, Refusal, RefusalCode
 from tests.sync_core.replica.fleet import TASK
 from tests.sync_core.replica.solo import EPOCH, Log, Solo
 
