@@ -11,7 +11,9 @@ nothing of the task is sent before the device has fetched it and says Hello agai
 same holds for all followers when a stream starts a new epoch, until each says Hello under it.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
+from itertools import accumulate, groupby
 
 import msgspec
 
@@ -45,8 +47,8 @@ _encode = msgspec.msgpack.Encoder().encode
 def deliver(turn: Turn, log: TaskLog) -> None:
     """Send a task's fresh entries to its live followers, and their receipts to all who pushed them."""
     before_no = log.fresh[0].stored_no - 1
-    shared = [_entry_frames(log.streams[run.name], log.fresh[run.start : run.end]) for run in log.runs]
-    whole = [frame for frames in shared for frame in frames]
+    fresh = _Fresh(log)
+    whole = fresh.between(0, len(log.fresh))
     size = sum(map(len, whole))
     pushers = {run.session.conn: run.session for run in log.runs}
     devices = {run.device for run in log.runs}
@@ -59,8 +61,10 @@ def deliver(turn: Turn, log: TaskLog) -> None:
             turn.pump[conn] = session
             continue
         grant = session.grant
-        if follow.sent_no > before_no or (grant is not None and grant.device in devices):
-            turn.send(session, _own_view(log, shared, session, follow))
+        if follow.sent_no > before_no:
+            turn.send(session, _render(log, (one for one in log.fresh if one.stored_no > follow.sent_no), follow))
+        elif grant is not None and grant.device in devices:
+            turn.send(session, _own_view(log, fresh, session, follow, grant.device))
         else:
             turn.send(session, whole)
         follow.sent_no = log.head_no
@@ -114,19 +118,48 @@ def pump(turn: Turn, session: Session) -> None:
 # --- frames -----------------------------------------------------------------------------------------------------------
 
 
-def _own_view(log: TaskLog, shared: Sequence[list[bytes]], session: Session, follow: Follow) -> list[bytes]:
+class _Fresh:
+    """A turn's fresh entries as the frames of many readers are made of them.
+
+    `stretches` are (stream, start, end): the runs of one stream behind each other are one, whoever pushed them.
+    """
+
+    def __init__(self, log: TaskLog) -> None:
+        self._log = log
+        self._wires = [msgspec.Raw(entry.wire) for entry in log.fresh]
+        self._ends = [0, *accumulate(len(entry.wire) for entry in log.fresh)]
+        self._stretches: list[tuple[StreamLog, int, int]] = []
+        for name, runs in groupby(log.runs, key=lambda run: run.name):
+            start = self._stretches[-1][2] if self._stretches else 0
+            self._stretches.append((log.streams[name], start, [run.end for run in runs][-1]))
+
+    def between(self, start: int, end: int) -> list[bytes]:
+        """Return the frames of the entries [start:end], each of one stream and of about `PORTION_BYTES`."""
+        frames: list[bytes] = []
+        for stream, first, last in self._stretches:
+            at, stop = max(start, first), min(end, last)
+            while at < stop:
+                to = min(stop, max(at + 1, bisect_right(self._ends, self._ends[at] + PORTION_BYTES) - 1))
+                frames.append(_encode(_Entries(stream.id, stream.epoch, self._wires[at:to])))
+                at = to
+        return frames
+
+
+def _own_view(log: TaskLog, fresh: _Fresh, session: Session, follow: Follow, device: str) -> list[bytes]:
     """The fresh entries as one of their pushers, or another connection of its device, gets them."""
     frames: list[bytes] = []
-    grant = session.grant
-    for run, encoded in zip(log.runs, shared, strict=True):
+    told = 0
+    for run in log.runs:
+        if run.device != device:
+            continue
+        frames += fresh.between(told, run.start)
         entries = log.fresh[run.start : run.end]
-        if entries[0].stored_no > follow.sent_no and run.session is session:
+        if run.session is session:
             frames += _receipts(log.streams[run.name], entries)
-        elif entries[0].stored_no > follow.sent_no and (grant is None or grant.device != run.device):
-            frames += encoded
         else:
-            frames += _render(log, (entry for entry in entries if entry.stored_no > follow.sent_no), follow)
-    return frames
+            frames += _render(log, entries, follow)
+        told = run.end
+    return frames + fresh.between(told, len(log.fresh))
 
 
 def _render(log: TaskLog, entries: Iterable[StoredEntry], follow: Follow) -> list[bytes]:
