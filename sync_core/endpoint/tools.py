@@ -33,6 +33,8 @@ R_co = TypeVar("R_co", covariant=True)
 _IDEMPOTENCY_KEY = "idempotency_key"
 """A tool parameter of this name is filled in by the endpoint; models never see it and no digest holds it."""
 
+_UNSAID = object()
+"""Stands for the effect of a tool whose author said none, which is not the same as having said IRREVERSIBLE."""
 
 MODEL_TOOL_NAMES = frozenset(
     {"slot_list", "slot_propose", "slot_confirm", "slot_clear", "note_list", "note_read", "note_write", "note_edit"}
@@ -49,20 +51,25 @@ class BoundArguments(msgspec.Struct, frozen=True):
 
 
 class Tool(Generic[P, R_co]):
-    """A recorded function. `schema` is its OpenAI function description."""
+    """A recorded function. `schema` is its OpenAI function description.
+
+    `effect_given` is False where nobody said what it changes, `takes_key` says that it has the parameter
+    `idempotency_key`.
+    """
 
     def __init__(
-        self, function: Callable[P, object], effect: Effect, requires: Iterable[str], name: str | None
+        self, function: Callable[P, object], effect: object, requires: Iterable[str], name: str | None
     ) -> None:
         self.name = check_name(name or _name_of(function), "tool name")
-        self.effect = _checked_effect(effect)
+        self.effect_given = effect is not _UNSAID
+        self.effect = _checked_effect(effect) if self.effect_given else Effect.IRREVERSIBLE
         self.requires = check_names(requires, "requires", "capability")
         self.description = inspect.getdoc(function) or ""
         self._function: Callable[..., object] = function
         self._signature, hints = _read_signature(self.name, function)
         self._result_type = hints.get("return", object)
         self._parameters = _parameters(self.name, self._signature, hints)
-        self._takes_key = _IDEMPOTENCY_KEY in self._signature.parameters
+        self.takes_key = _IDEMPOTENCY_KEY in self._signature.parameters
         self.schema = self._describe()
         self.__doc__ = function.__doc__
         self.__name__ = self.name
@@ -84,7 +91,7 @@ class Tool(Generic[P, R_co]):
             arguments = None
         if not isinstance(arguments, dict):
             raise ValueRefused(f"The arguments of the tool {self.name} are not a JSON object.")
-        if self._takes_key:
+        if self.takes_key:
             arguments.pop(_IDEMPOTENCY_KEY, None)
         return self._bind(arguments)
 
@@ -102,7 +109,7 @@ class Tool(Generic[P, R_co]):
     async def invoke(self, bound: BoundArguments, idempotency_key: str) -> object:
         """Run the function, unrecorded; a `def` runs in a thread."""
         names = {field: getattr(bound.values, field) for field in bound.values.__struct_fields__}
-        if self._takes_key:
+        if self.takes_key:
             names[_IDEMPOTENCY_KEY] = idempotency_key
         # In the signature's order, because positional-only parameters are filled from the front.
         ordered = {name: names[name] for name in self._signature.parameters if name in names}
@@ -206,7 +213,7 @@ def tool(
     function: Callable[..., object] | None = None,
     /,
     *,
-    effect: Effect = Effect.IRREVERSIBLE,
+    effect: object = _UNSAID,
     requires: Iterable[str] = (),
     name: str | None = None,
 ) -> object:
@@ -263,9 +270,9 @@ def _name_of(function: object) -> str:
     return name
 
 
-def _checked_effect(effect: Effect) -> Effect:
+def _checked_effect(effect: object) -> Effect:
     try:
-        return Effect(effect)
+        return Effect(typing.cast(str, effect))
     except ValueError:
         raise ValueRefused(
             "effect is no effect class.", hint="Use Effect.READ, Effect.IDEMPOTENT or Effect.IRREVERSIBLE."

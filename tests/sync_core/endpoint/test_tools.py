@@ -47,6 +47,15 @@ def test_a_tool_that_says_nothing_is_irreversible() -> None:
 
     assert (pay.effect, order.effect) == (Effect.IRREVERSIBLE, Effect.IRREVERSIBLE)
     assert isinstance(pay, SyncTool)
+    assert not (pay.effect_given or order.effect_given)
+    assert read_invoice.effect_given and tool(effect=Effect.IRREVERSIBLE)(cancel).effect_given
+
+
+def cancel(idempotency_key: str) -> None: ...
+
+
+def test_a_tool_says_whether_it_takes_the_key() -> None:
+    assert tool(cancel).takes_key and not read_invoice.takes_key
 
 
 async def test_a_tool_stays_callable_directly() -> None:
