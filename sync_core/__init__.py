@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from sync_core.endpoint.changes import Changes
     from sync_core.endpoint.endpoint import Endpoint, EndpointStats
     from sync_core.endpoint.history import Message
+    from sync_core.endpoint.idempotency import IdempotencyReport, NotIdempotent, verify_idempotent
     from sync_core.endpoint.link import Backoff
     from sync_core.endpoint.listing import TaskInfo
     from sync_core.endpoint.recorded import RecordedCall
@@ -109,6 +110,7 @@ __all__ = [
     "HandedOver",
     "HistoryChanged",
     "HistoryTrimmed",
+    "IdempotencyReport",
     "InDoubt",
     "JsonValue",
     "KeyRetired",
@@ -121,6 +123,7 @@ __all__ = [
     "NeedsAuthority",
     "NeedsCapability",
     "NeedsKey",
+    "NotIdempotent",
     "NotSyncedYet",
     "Note",
     "NoteChanged",
@@ -162,6 +165,7 @@ __all__ = [
     "WriterReused",
     "effect_from_mcp",
     "tool",
+    "verify_idempotent",
 ]
 
 _HOMES = (
@@ -176,6 +180,7 @@ _HOMES = (
     "sync_core.endpoint.changes",
     "sync_core.endpoint.endpoint",
     "sync_core.endpoint.history",
+    "sync_core.endpoint.idempotency",
     "sync_core.endpoint.link",
     "sync_core.endpoint.listing",
     "sync_core.endpoint.recorded",
