@@ -6,32 +6,17 @@ the connection; every later frame is judged by the grant, and nothing that a fra
 
 import contextlib
 from collections.abc import Callable
-from enum import StrEnum
 
 import msgspec
 
 from sync_core.errors import Refused, ValueRefused
 from sync_core.frames import WIRE_VERSION, Login
 from sync_core.ids import AUTHORITY_DEVICE, check_name
+from sync_core.parts import Role
 
 __all__ = ["Admit", "Grant", "LoginRefused", "Role", "TokenGate", "admit_anyone", "make_token"]
 
 _ALGORITHM = "HS256"
-
-
-class Role(StrEnum):
-    """What a device may do. All but `read` may write; the authority's own rights are judged by the authority."""
-
-    READ = "read"
-    WRITE = "write"
-    APPROVE = "approve"
-    AUTHORITY = "authority"
-    ADMIN = "admin"
-
-    @property
-    def may_write(self) -> bool:
-        """Whether entries and blobs are taken from this role."""
-        return self is not Role.READ
 
 
 class Grant(msgspec.Struct, frozen=True):

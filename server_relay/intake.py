@@ -26,6 +26,7 @@ from sync_core.frames import Push, Receipt, Refusal, RefusalCode
 from sync_core.guard import Standing, check_entry, check_snapshot, standing
 from sync_core.ids import Entropy, StreamName
 from sync_core.limits import PAYLOAD_BYTES_MAX, SNAPSHOT_BYTES_MAX, TASK_CHARS_MAX
+from sync_core.parts import roles_of
 
 __all__ = ["Intake"]
 
@@ -147,6 +148,10 @@ class Intake:
         if not recovered and stream.principals.get(entry.writer, self._grant.principal) != self._grant.principal:
             raise _Refuse(RefusalCode.GUARD, "The writer id belongs to another principal.")
         row, _ = check_entry(entry, stream.writers)
+        if not recovered and self._grant.role not in roles_of(entry.kind):
+            raise _Refuse(
+                RefusalCode.ROLE, f"The role {self._grant.role.value} may not write {entry.kind.value} entries."
+            )
         raised: tuple[WriterRow, ...] = ()
         snapshot = None
         if entry.kind is EntryKind.SNAPSHOT:

@@ -10,13 +10,11 @@ from enum import StrEnum
 import msgspec
 
 from sync_core.errors import EntryRefused
-from sync_core.ids import StreamName
 from sync_core.rulings import Approval, ApprovalRequest, Ruling
 
 __all__ = [
     "CHAIN_BYTES",
     "CHAIN_START",
-    "KINDS_OF_STREAM",
     "CallIntent",
     "CallOutcome",
     "CallRecord",
@@ -59,17 +57,6 @@ class EntryKind(StrEnum):
     APPROVAL = "approval"
     RULING = "ruling"
     SNAPSHOT = "snapshot"
-
-
-KINDS_OF_STREAM: dict[StreamName, frozenset[EntryKind]] = {
-    StreamName.STATE: frozenset(
-        {EntryKind.UPDATE, EntryKind.CALL, EntryKind.PLAN, EntryKind.VERSION, EntryKind.COMPLETION, EntryKind.SNAPSHOT}
-    ),
-    StreamName.HISTORY: frozenset({EntryKind.HISTORY, EntryKind.SNAPSHOT}),
-    StreamName.HANDOVER: frozenset({EntryKind.HANDOVER}),
-    StreamName.AUTHORITY: frozenset({EntryKind.APPROVAL, EntryKind.RULING, EntryKind.SNAPSHOT}),
-}
-"""Which kinds a stream holds. A ruling is the relay's own and names `AUTHORITY_DEVICE`; no endpoint writes one."""
 
 
 class Effect(StrEnum):

@@ -19,7 +19,6 @@ from enum import StrEnum
 
 from sync_core.entry import (
     CHAIN_BYTES,
-    KINDS_OF_STREAM,
     CallIntent,
     CallOutcome,
     Completion,
@@ -46,6 +45,7 @@ from sync_core.ids import (
     split_stream,
 )
 from sync_core.limits import NOTE_BYTES_MAX, PAYLOAD_BYTES_MAX, RECORD_NUMBER_MAX, SCAN_CLOCK_MAX, SNAPSHOT_IDS_MAX
+from sync_core.parts import KINDS_OF_STREAM
 from sync_core.rulings import Approval, ApprovalRequest, Approved, Contradicted, Doubted, Granted, Held, Settled
 from sync_core.scan import GENESIS_CLOCKS, Scan, scan_document, scan_update
 

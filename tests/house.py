@@ -19,6 +19,7 @@ RELAY_MAY_IMPORT = {
     "ids",
     "values",
     "entry",
+    "parts",
     "rulings",
     "frames",
     "petitions",

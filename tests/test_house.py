@@ -15,7 +15,9 @@ from tests.house import House, Layer
 ROOT = Path(__file__).resolve().parent.parent
 
 TABLE = (
-    Layer("sync_core", "errors limits ids checked values rulings entry frames petitions wire scan guard", pure=True),
+    Layer(
+        "sync_core", "errors limits ids checked values rulings entry parts frames petitions wire scan guard", pure=True
+    ),
     Layer(
         "sync_core/document",
         "slots calls history diff notes view patterns definitions digest genesis growth ledger records shared"

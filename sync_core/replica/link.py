@@ -18,6 +18,7 @@ from sync_core.frames import (
     Welcome,
 )
 from sync_core.ids import split_stream
+from sync_core.parts import role_named
 from sync_core.replica import digests, frames
 from sync_core.replica import effects as e
 from sync_core.replica.adoption import on_snapshot_stored
@@ -97,7 +98,7 @@ class Link:
             self._core.emit(e.HangUp("version", final=True))
             return
         session.on(SessionEvent.WELCOME)
-        session.role = frame.role
+        session.role = role_named(frame.role)
         session.relay_time_ms = frame.relay_time_ms
         for task in self._table.tasks.values():
             if task.followed or task.openings:

@@ -120,7 +120,7 @@ def _answer_note(task: TaskReplica, ref: int, name: str, update: bytes) -> None:
 
 def merge_note(task: TaskReplica, command: c.MergeNote, state: bytes | None) -> None:
     """Merge a text made from a pinned base into the current one; the base's state was read from the store."""
-    task.core.session.check_may_write()
+    task.core.session.check_may_write(EntryKind.UPDATE)
     if state is None:
         raise BaseUnknown("This device never read that text of the note, or read it too long ago.")
     scratch = new_writer(task.core.entropy)
@@ -148,7 +148,7 @@ def _begin_call(task: TaskReplica, command: c.BeginCall) -> None:
     if isinstance(begun, CallRecorded):
         _answer(task, command.ref, begun)
         return
-    task.core.session.check_may_write()
+    task.core.session.check_may_write(EntryKind.CALL)
     task.loaded.running.add(begun.attempt)
     task.announce([_record(task, StreamName.STATE, EntryKind.CALL, begun)], local=True)
     key = idempotency_key(task.core.subject, task.key, command.version, command.step)
@@ -218,27 +218,28 @@ def _typed(handler: Callable[[TaskReplica, _T], None]) -> _Handler:
     return handler  # type: ignore[return-value]
 
 
-_WRITES: dict[type, _Handler] = {
-    c.DeclareSlot: _typed(_declare_slot),
-    c.WriteSlot: _typed(_write_slot),
-    c.ClearSlot: _typed(_clear_slot),
-    c.WriteNote: _typed(_write_note),
-    c.EditNote: _typed(_edit_note),
-    c.AppendNote: _typed(_append_note),
-    c.DeleteNote: _typed(_delete_note),
-    c.EndCall: _typed(_end_call),
-    c.PlanCall: _typed(_plan_call),
-    c.AppendHistory: _typed(_append_history),
-    c.PopHistory: _typed(_pop_history),
+_WRITES: dict[type, tuple[EntryKind, _Handler]] = {
+    c.DeclareSlot: (EntryKind.UPDATE, _typed(_declare_slot)),
+    c.WriteSlot: (EntryKind.UPDATE, _typed(_write_slot)),
+    c.ClearSlot: (EntryKind.UPDATE, _typed(_clear_slot)),
+    c.WriteNote: (EntryKind.UPDATE, _typed(_write_note)),
+    c.EditNote: (EntryKind.UPDATE, _typed(_edit_note)),
+    c.AppendNote: (EntryKind.UPDATE, _typed(_append_note)),
+    c.DeleteNote: (EntryKind.UPDATE, _typed(_delete_note)),
+    c.EndCall: (EntryKind.CALL, _typed(_end_call)),
+    c.PlanCall: (EntryKind.PLAN, _typed(_plan_call)),
+    c.AppendHistory: (EntryKind.HISTORY, _typed(_append_history)),
+    c.PopHistory: (EntryKind.HISTORY, _typed(_pop_history)),
 }
 _READS: dict[type, _Handler] = {c.ReadNote: _typed(_read_note), c.BeginCall: _typed(_begin_call)}
 
 
 def carry_out(task: TaskReplica, command: c.TaskCommand) -> None:
     """Carry out a command on a task whose document is here; raises `SegueError` before anything changed."""
-    handler = _WRITES.get(type(command))
-    if handler is not None:
-        task.core.session.check_may_write()
-    else:
-        handler = _READS[type(command)]
+    write = _WRITES.get(type(command))
+    if write is None:
+        _READS[type(command)](task, command)
+        return
+    kind, handler = write
+    task.core.session.check_may_write(kind)
     handler(task, command)

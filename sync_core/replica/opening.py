@@ -59,7 +59,7 @@ def _open(task: TaskReplica, opening: Opening) -> object:
     if not task.has_content or wanted > known:
         if not opening.write:
             raise ReadOnly(f"Version {wanted} of the task does not exist yet, and this handle may only read.")
-        task.core.session.check_may_write()
+        task.core.session.check_may_write(EntryKind.VERSION)
         _decide_version(task, wanted)
     if not task.followed:
         task.followed = True

@@ -9,7 +9,9 @@ Rules:
 
 from enum import StrEnum
 
+from sync_core.entry import EntryKind
 from sync_core.errors import ProtocolError, ReadOnly
+from sync_core.parts import Role, roles_of
 from sync_core.replica.changes import LinkState
 
 __all__ = ["TRANSITIONS", "Session", "SessionEvent"]
@@ -61,7 +63,7 @@ class Session:
     def __init__(self, has_relay: bool) -> None:
         self.state = LinkState.CONNECTING if has_relay else LinkState.OFFLINE
         self.reason = "" if has_relay else "no relay is configured"
-        self.role = "write"
+        self.role: Role | None = None
         self.relay_time_ms = 0
         self.logged_in = False
         self.login_at_ms = 0
@@ -85,9 +87,15 @@ class Session:
     @property
     def may_write(self) -> bool:
         """Whether the relay, as far as it has said, lets this device write."""
-        return self.role != "read"
+        return self.role is None or self.role.may_write
 
-    def check_may_write(self) -> None:
-        """Raise `ReadOnly` if this device may only read."""
-        if not self.may_write:
-            raise ReadOnly("The relay gave this device the role read.", hint="Log in with a token that may write.")
+    def check_may_write(self, kind: EntryKind) -> None:
+        """Raise `ReadOnly` if the role that the relay gave this device may not write entries of a kind (see `parts`).
+
+        Before the relay has said anything, nothing is refused here: the relay judges what it is sent.
+        """
+        if self.role is not None and self.role not in roles_of(kind):
+            asked = "write" if not self.role.may_write else "do this"
+            raise ReadOnly(
+                f"The relay gave this device the role {self.role.value}.", hint=f"Log in with a token that may {asked}."
+            )

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from sync_core.entry import (
     CHAIN_BYTES,
     CHAIN_START,
-    KINDS_OF_STREAM,
     CallIntent,
     CallOutcome,
     Completion,
@@ -32,7 +31,6 @@ from sync_core.entry import (
     entry_hash,
 )
 from sync_core.errors import EntryRefused
-from sync_core.ids import StreamName
 
 ENTRY = Entry("expense/TRIP-118:state", 2**52 + 1, 3, EntryKind.UPDATE, b"\x00\x00", "phone", 17, "0" * 64)
 
@@ -99,13 +97,6 @@ def test_a_record_is_of_its_own_kind_only(kind: EntryKind, record: Record) -> No
         if other is not kind:
             with pytest.raises(EntryRefused):
                 decode_record(other, payload)
-
-
-def test_every_kind_belongs_to_a_stream_and_rulings_belong_to_the_authoritys_alone() -> None:
-    assert frozenset().union(*KINDS_OF_STREAM.values()) == set(EntryKind)
-    assert set(KINDS_OF_STREAM) == set(StreamName)
-    assert EntryKind.RULING in KINDS_OF_STREAM[StreamName.AUTHORITY]
-    assert not any(EntryKind.RULING in kinds for name, kinds in KINDS_OF_STREAM.items() if name != "authority")
 
 
 @given(st.sampled_from(EntryKind), st.binary(max_size=200))
