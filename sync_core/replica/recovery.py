@@ -10,8 +10,8 @@ from msgspec import structs
 
 from sync_core.document.rewrite import rewrite_updates
 from sync_core.entry import CHAIN_START, Entry, EntryKind, WriterRow, chain_next, decode_snapshot, entry_hash
-from sync_core.errors import SegueError, StoreDamaged
-from sync_core.guard import check_entry, scan_document
+from sync_core.errors import EntryRefused, SegueError, StoreDamaged
+from sync_core.guard import Scan, check_entry, scan_document, scan_update
 from sync_core.ids import StreamName, new_writer, split_stream
 from sync_core.replica.changes import LogChanged
 from sync_core.replica.core import Core
@@ -41,6 +41,8 @@ __all__ = [
     "start_epoch",
     "table_at",
 ]
+
+_NOTHING = Scan((), (), (), (), ())
 
 
 def start_epoch(task: TaskReplica, stream: StreamReplica, epoch: bytes) -> None:
@@ -161,12 +163,10 @@ def redo_rewrites(task: TaskReplica, image: TaskImage) -> bool:
         return False
     rewrites, task.agenda.rewrites = task.agenda.rewrites, []
     entries = {key_of(entry): entry for stream in image.streams for entry in stream.entries}
-    unsent = [entries[key] for key in image.unsent if key in entries]
-    first = next((index for index, entry in enumerate(unsent) if _is_affected(entry, rewrites)), len(unsent))
-    affected = [entry for entry in unsent[first:] if _is_affected(entry, rewrites) or entry.kind is EntryKind.UPDATE]
-    affected = [entry for entry in affected if entry.kind is not EntryKind.SNAPSHOT]
     lost = [entry for rewrite in rewrites for entry in rewrite.lost]
     refused = [rewrite.refused for rewrite in rewrites if rewrite.refused is not None]
+    unsent = [entries[key] for key in image.unsent if key in entries]
+    affected = _affected(unsent, rewrites, [*refused, *lost])
     updates = _rewritten_updates(task, image, affected, lost, refused)
     _discard(task.core, affected)
     for entry in [*lost, *affected]:
@@ -177,11 +177,45 @@ def redo_rewrites(task: TaskReplica, image: TaskImage) -> bool:
     return True
 
 
-def _is_affected(entry: Entry, rewrites: list[Rewrite]) -> bool:
-    return any(
-        entry.stream == rewrite.stream and entry.writer == rewrite.writer and entry.writer_seq >= rewrite.from_seq
-        for rewrite in rewrites
-    )
+def _affected(unsent: list[Entry], rewrites: list[Rewrite], gone: list[Entry]) -> list[Entry]:
+    """Return the entries that cannot go on as they are: those of the rewrites, whatever stands on them or on what is
+    `gone`, and what is numbered behind any of these. The relay may have all others already: they stay."""
+    numbers: dict[tuple[str, int], int] = {}
+    for rewrite in rewrites:
+        log = (rewrite.stream, rewrite.writer)
+        numbers[log] = min(rewrite.from_seq, numbers.get(log, rewrite.from_seq))
+    clocks: dict[int, int] = {}
+    for entry in gone:
+        _note_run(entry, clocks)
+    affected = []
+    for entry in unsent:
+        log = (entry.stream, entry.writer)
+        if entry.writer_seq >= numbers.get(log, entry.writer_seq + 1) or _stands_on(entry, clocks):
+            numbers.setdefault(log, entry.writer_seq)
+            _note_run(entry, clocks)
+            if entry.kind is not EntryKind.SNAPSHOT:
+                affected.append(entry)
+    return affected
+
+
+def _note_run(entry: Entry, clocks: dict[int, int]) -> None:
+    """Note from which clock on what the writer wrote is not what the log has."""
+    for writer, first, _ in _scanned(entry).structs:
+        clocks[writer] = min(first, clocks.get(writer, first))
+
+
+def _stands_on(entry: Entry, clocks: dict[int, int]) -> bool:
+    scan = _scanned(entry)
+    named = [*scan.origins, *((writer, clock + length - 1) for writer, clock, length in scan.deletes)]
+    return any(writer in clocks and clock >= clocks[writer] for writer, clock in named)
+
+
+def _scanned(entry: Entry) -> Scan:
+    """Return what an update does; nothing for any other entry, or for bytes that no document ever took."""
+    try:
+        return scan_update(entry.payload) if entry.kind is EntryKind.UPDATE else _NOTHING
+    except EntryRefused:
+        return _NOTHING
 
 
 def _rewritten_updates(

@@ -24,7 +24,7 @@ from sync_core.replica.opening import settle_openings
 from sync_core.replica.table import TaskTable
 from sync_core.replica.tally import Tally
 from sync_core.replica.task import TaskReplica
-from sync_core.replica.writes import DropTask, FollowedTask, TaskImage
+from sync_core.replica.writes import DropTask, FollowedTask, TaskImage, task_of
 
 __all__ = ["Replica"]
 
@@ -219,9 +219,15 @@ class Replica:
                 task = self._table.get_or_add(effect.write.task)
                 task.loading = True
                 self._table.touch(task)
-        for task in list(self._table.active.values()):
-            if task.document is not None or task.loading:
-                self._start_over(task)
+        at_work = {task.key: task for task in self._table.active.values() if task.document is not None or task.loading}
+        for task in {**at_work, **self._written(event)}.values():
+            self._start_over(task)
+
+    def _written(self, event: e.CommitFailed) -> dict[str, TaskReplica]:
+        """Return the tasks that were written to. One that was given back in the same event keeps places that the store
+        never got."""
+        keys = [task_of(effect.write) for effect in event.effects if isinstance(effect, e.Written)]
+        return {key: task for key in keys if (task := self._table.get(key)) is not None}
 
     # --- time and the end of each event -------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@
 import msgspec
 
 from sync_core.entry import Entry, WriterRow
+from sync_core.ids import split_stream
 
 __all__ = [
     "AsideEntry",
@@ -30,6 +31,7 @@ __all__ = [
     "TaskImage",
     "TruncateStream",
     "Write",
+    "task_of",
 ]
 
 # --- writes -----------------------------------------------------------------------------------------------------------
@@ -195,6 +197,18 @@ Write = (
     | FollowTask
     | DropTask
 )
+
+
+def task_of(write: Write) -> str:
+    """Return the task that a write belongs to."""
+    match write:
+        case PutBlob() | SetBlobState() | PinBase() | FollowTask() | DropTask():
+            return write.task
+        case PutEntry() | QuarantineEntry():
+            return split_stream(write.entry.stream)[0]
+        case _:
+            return split_stream(write.stream)[0]
+
 
 # --- reads ------------------------------------------------------------------------------------------------------------
 

@@ -325,6 +325,9 @@ class Checks:
                 # An old refusal came late, when what it stood on was there already. A websocket keeps its order.
                 self._may_set_aside = True
                 continue
+            if isinstance(change, EntryQuarantined) and plan.demotions and plan.clones:
+                # What one copy had to write again, because an entry was refused to it, the other copy sent as it was.
+                continue
             if isinstance(change, EntryQuarantined | EntrySetAside | TaskDiverged):
                 raise Violation(f"{device.label} announced {type(change).__name__} among honest devices: {change}")
 

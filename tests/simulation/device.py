@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from sync_core.document.view import TaskView
 from sync_core.errors import SegueError
+from sync_core.frames import Unfollow
 from sync_core.replica import effects as fx
-from sync_core.replica.commands import Cancel, Command
+from sync_core.replica.commands import Cancel, CloseTask, Command
 from sync_core.replica.core import ReplicaSettings
 from sync_core.replica.replica import Replica
 from sync_core.replica.writes import DropTask
@@ -48,6 +49,7 @@ class Device(Driver[DeviceEvent, fx.Effect]):
         self.wants_link = True
         self._answers: dict[int, tuple[Callable[[object], None], Callable[[SegueError], None]]] = {}
         self._announced: dict[str, TaskView] = {}
+        self._closing: dict[int, str] = {}
         self._tick_ms = self.rng.choice((400, 900, 1_500))
 
     # --- life ---------------------------------------------------------------------------------------------------------
@@ -97,6 +99,8 @@ class Device(Driver[DeviceEvent, fx.Effect]):
     def command(self, command: Command, done: Callable[[object], None], failed: Callable[[SegueError], None]) -> None:
         """Ask the Replica; one of the two is called, unless the device dies first."""
         self._answers[command.ref] = (done, failed)
+        if isinstance(command, CloseTask):
+            self._closing[command.ref] = command.task
         self.post(command)
 
     @property
@@ -233,6 +237,8 @@ class Device(Driver[DeviceEvent, fx.Effect]):
                     self.views[effect.view.task] = effect.view
                 case fx.Reply():
                     self.world.checks.synced_replied(self, effect.ref)
+                    # A handle that is given back sees nothing of what comes behind it in the same batch.
+                    self._announced.pop(self._closing.pop(effect.ref, ""), None)
                     answer = self._answers.pop(effect.ref, None)
                     if answer is not None:
                         answer[0](effect.value)
@@ -250,7 +256,10 @@ class Device(Driver[DeviceEvent, fx.Effect]):
         self._send(frames)
 
     def _carried_out(self) -> None:
-        self.world.checks.views_shown(self, self._announced)
+        # A document that is being read anew is announced once it is there.
+        unread = {effect.task for effect in self._loads if isinstance(effect, fx.LoadTask)}
+        shown = {task: view for task, view in self._announced.items() if task not in unread}
+        self.world.checks.views_shown(self, shown)
 
     def _send(self, frames: list[ClientFrame]) -> None:
         if self._out is None or not frames:
@@ -259,4 +268,4 @@ class Device(Driver[DeviceEvent, fx.Effect]):
             self._out.up.send(encode(frames))
         else:
             for frame in frames:
-                self._out.up.send(encode([frame]))
+                self._out.up.send(encode([frame]), fence=isinstance(frame, Unfollow))

@@ -77,17 +77,25 @@ class Pipe:
         self._ended = ended
         self._generation = 0
         self._last_ms = 0
+        self._fence_ms = 0
         self._stalled: list[bytes | None] | None = None
         self.waiting_bytes = 0
         self._finished = False
         self._deaf = False
 
-    def send(self, data: bytes) -> None:
-        """Put a message on its way, unless this direction was ended."""
+    def send(self, data: bytes, *, fence: bool = False) -> None:
+        """Put a message on its way, unless this direction was ended.
+
+        A `fence` arrives, and is overtaken by nothing, whatever the weather: no answer would ever show that it was.
+        """
         if self._finished:
             return
         self.waiting_bytes += len(data)
-        self._put(data)
+        if fence and self._stalled is None:
+            self._in_order(data)
+            self._fence_ms = self._last_ms
+        else:
+            self._put(data)
 
     def finish(self) -> None:
         """End this direction after what was sent."""
@@ -138,19 +146,23 @@ class Pipe:
                 network.faults += 1
             return
         if weather.in_order or data is None:
-            due_ms = max(self._last_ms, network.scheduler.now_ms + network.latency())
-            if self.slow and data is not None:
-                due_ms += network.rng.randint(*weather.slow_ms)
-            self._last_ms = due_ms
-            self._schedule(due_ms - network.scheduler.now_ms, data)
+            self._in_order(data)
             return
         if network.happens(weather.loss):
             self.waiting_bytes -= len(data)
             return
         for _ in range(2 if network.happens(weather.duplication) else 1):
-            delay_ms = network.latency()
+            delay_ms = max(network.latency(), self._fence_ms - network.scheduler.now_ms)
             self._last_ms = max(self._last_ms, network.scheduler.now_ms + delay_ms)
             self._schedule(delay_ms, data)
+
+    def _in_order(self, data: bytes | None) -> None:
+        network = self.network
+        due_ms = max(self._last_ms, network.scheduler.now_ms + network.latency())
+        if self.slow and data is not None:
+            due_ms += network.rng.randint(*network.weather.slow_ms)
+        self._last_ms = due_ms
+        self._schedule(due_ms - network.scheduler.now_ms, data)
 
     def _schedule(self, delay_ms: int, data: bytes | None) -> None:
         generation = self._generation

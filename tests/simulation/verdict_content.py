@@ -83,6 +83,9 @@ def _check_definitions(world: "World", task: str, definitions: dict[str, str]) -
 def check_notes(world: "World", task: str, notes: dict[str, str]) -> None:
     """Every line that was written and that nobody took away stands, once."""
     ops = [op for op in world.journal.notes if op.task == task]
+    plan = world.faults.plan
+    # Two copies of one file that must write the same entry again do so under two ids, and text has no other name.
+    twice = bool(plan.clones and (plan.demotions or "thief" in plan.hostile))
     glued = any(_GLUED.search(text) for text in notes.values())
     for name in sorted({op.note for op in ops}):
         text = notes.get(name, "")
@@ -99,5 +102,5 @@ def check_notes(world: "World", task: str, notes: dict[str, str]) -> None:
                     raise Violation(f"note {name}: the line {tag} is gone, and nobody who had read it removed it")
                 if op.refused and tag in counts:
                     raise Violation(f"note {name} holds {tag}, whose write was refused")
-                if counts[tag] > 1 and not glued:
+                if counts[tag] > 1 and not glued and not twice:
                     raise Violation(f"note {name} holds the line {tag} {counts[tag]} times")

@@ -27,14 +27,17 @@ from sync_core.frames import (
     Listing,
     ListTasks,
     Login,
+    Receipt,
+    StreamHead,
     Unfollow,
 )
+from sync_core.ids import StreamName
 from sync_core.limits import BASE_PIN_KEEP_MS
 from sync_core.replica import commands as c
 from sync_core.replica import effects as e
 from sync_core.replica.writes import DropTask, PinBase
 from tests.sync_core.replica.fleet import TASK
-from tests.sync_core.replica.solo import Solo
+from tests.sync_core.replica.solo import EPOCH, Solo
 
 OTHER = "expense/TRIP-119"
 DATA = b"a large result"
@@ -266,6 +269,20 @@ def test_an_eviction_whose_commit_fails_forgets_nothing(online: Solo) -> None:
     online.handle(c.OpenTask(6, TASK))
     online.heads(known=True)
     assert isinstance(answers(online, 6)[-1], TaskView)
+
+
+def test_a_task_given_back_in_the_event_whose_commit_fails_is_read_again(online: Solo) -> None:
+    online.append("n", "kept\n")
+    (waiting,) = online.unsent()
+    online.handle(c.CloseTask(5, TASK))
+    receipt = Receipt(waiting.stream, EPOCH, waiting.writer, waiting.writer_seq, waiting.writer_seq, 2)
+    effects = [*online.replica.handle(e.FrameReceived(receipt), 0, 0), *online.replica.handle(e.Tick(), 0, 0)]
+    assert (online.replica.loaded, online.replica.status.unsent) == (0, 0)
+    online.handle(e.CommitFailed(tuple(effects), StoreFull("The disk is full.")))
+    assert online.replica.status.unsent == 1
+    online.heads(StreamHead(StreamName.STATE, EPOCH, 2))
+    online.hear(receipt)
+    assert (online.unsent(), online.replica.status.unsent) == ([], 0)
 
 
 def test_what_speaks_of_nothing_that_was_to_be_durable_is_owed_also_after_a_failed_commit() -> None:

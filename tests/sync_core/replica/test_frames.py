@@ -218,6 +218,28 @@ def test_operations_under_an_id_that_somebody_else_used_are_written_again_once(p
     assert "a" not in phone.open().slots
 
 
+def test_only_what_stands_on_a_stolen_number_is_written_again_the_relay_may_have_the_rest(phone: Solo) -> None:
+    phone.drop_link()
+    phone.append("other", "stands on nothing\n")
+    phone.append("n", "stolen\n")
+    phone.crash()
+    phone.log_in().heads(StreamHead(StreamName.STATE, EPOCH, 4))
+    phone.open()
+    phone.append("third", "stands on nothing\n")
+    phone.append("n", "stands on what was stolen\n")
+    one, stolen, apart, above = phone.unsent()
+    phone.forget()
+    refuse(phone, stolen, RefusalCode.WRITER_REUSED)
+    assert phone.written(DiscardEntries) == [
+        DiscardEntries(STATE, stolen.writer, (2,)),
+        DiscardEntries(STATE, above.writer, (2,)),
+    ]
+    kept, still_apart, *again = phone.unsent()
+    assert [kept, still_apart] == [one, apart]
+    assert {entry.writer for entry in again}.isdisjoint({stolen.writer, above.writer})
+    assert lines(phone) == ["0", "1", "2", "stolen", "stands", "on", "what", "was", "stolen"]
+
+
 def test_a_refusal_of_what_is_not_here_changes_nothing(phone: Solo) -> None:
     phone.hear(Refusal(STATE, 70_000, 1, RefusalCode.GUARD, "no"))
     assert [x for x in phone.log if not isinstance(x, e.SendFrame)] == []
