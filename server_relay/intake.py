@@ -248,7 +248,7 @@ class Intake:
         row = None
         if refusal.code is RefusalCode.WRITER_REUSED and not self._recovered:
             self._session.reused.add((entry.stream, entry.writer))
-        if refusal.code is not RefusalCode.ROLE:
+        if self._may_write:
             self._stopped.add((entry.stream, entry.writer))
             name = self._log.names.get(entry.stream)
             row = self._log.stream(name).writers.get(entry.writer) if name is not None else None
