@@ -21,7 +21,7 @@ TABLE = (
     Layer(
         "sync_core/document",
         "slots calls history diff notes view patterns definitions digest genesis growth ledger records shared"
-        " note_table slot_table rewrite document",
+        " note_table slot_table rewrite record_writes document",
         pure=True,
     ),
     Layer(

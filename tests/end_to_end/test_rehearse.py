@@ -14,7 +14,7 @@ from clients.desktop.rehearse.figures import Figures
 from clients.desktop.rehearse.recording import read_runs, read_tools
 from clients.desktop.rehearse.rehearsal import Plan, rehearse
 from clients.desktop.rehearse.schedule import Faults
-from sync_core.document import document as document_module
+from sync_core.document import record_writes
 from sync_core.document.calls import PlannedCall
 from sync_core.document.history import History
 from sync_core.endpoint.turns import Turns
@@ -145,7 +145,7 @@ def test_the_recorded_runs_of_a_folder_are_rehearsed_whole() -> None:
 
 
 def test_a_record_that_is_not_looked_at_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(document_module, "check_begin", lambda call, step, effect, digest, running: True)
+    monkeypatch.setattr(record_writes, "check_begin", lambda call, step, effect, digest, running: True)
     figures = played(tmp_path, faults=Faults())
     assert figures.executed_again > 0 and not figures.good
 

@@ -19,8 +19,7 @@ from server_relay.effects import RelayEffect, RelayEvent
 from server_relay.effects import Written as RelayWritten
 from server_relay.records import AppendStored
 from server_relay.relay import Relay
-from sync_core.document import calls
-from sync_core.document import document as documents
+from sync_core.document import calls, record_writes
 from sync_core.document.calls import CallRecorded
 from sync_core.document.document import TaskDocument
 from sync_core.document.notes import NoteMerge
@@ -269,7 +268,7 @@ def _finished_call_runs_again() -> Context:
     def check_begin(call: Any, step: str, effect: Any, *rest: Any) -> bool:
         return effect is not ToolEffect.IRREVERSIBLE or original(call, step, effect, *rest)
 
-    return patched((documents, "check_begin", check_begin))
+    return patched((record_writes, "check_begin", check_begin))
 
 
 def _merge_against_current_text() -> Context:

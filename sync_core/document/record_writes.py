@@ -1,0 +1,116 @@
+"""Local writes of a task that are no updates of its document: calls, plans, versions, history.
+
+Each validates first and changes nothing if it raises. A record is only made here, and counts once it was given its
+entry.
+"""
+
+from sync_core.document.calls import CallRecorded, CallState, check_begin
+from sync_core.document.records import Records
+from sync_core.document.view import TaskView
+from sync_core.entry import CallIntent, CallOutcome, Effect, HistoryItem, HistoryPop, Plan, VersionDecision
+from sync_core.errors import TooLarge, ValueRefused, VersionMismatch
+from sync_core.ids import Entropy, check_step, new_hex_id
+from sync_core.limits import ARGUMENT_INLINE_BYTES_MAX, RECORD_NUMBER_MAX
+
+__all__ = ["RecordWrites"]
+
+
+class RecordWrites:
+    """The part of a `TaskDocument` that makes records; `entropy` gives fresh ids."""
+
+    def __init__(self, entropy: Entropy) -> None:
+        self._entropy = entropy
+        self._records = Records()
+        self._view: TaskView | None = None
+
+    # --- calls --------------------------------------------------------------------------------------------------------
+
+    def set_running(self, attempts: frozenset[str]) -> None:
+        """Say which attempts execute in this opening right now: their steps show as running, not as in doubt."""
+        self._view = None
+        self._records.run(attempts)
+
+    def begin_call(
+        self,
+        version: int,
+        step: str,
+        tool: str,
+        effect: Effect,
+        arguments_digest: str,
+        arguments: str | None,
+        running: frozenset[str],
+    ) -> CallIntent | CallRecorded:
+        """Return the record of a step that succeeded, else the intent of a new attempt.
+
+        `running` are the attempts of this opening that execute right now. Raises `VersionMismatch`, `KeyReused`,
+        `InDoubt`, `NeedsAuthority`, `ResultUnavailable`.
+        """
+        check_step(step)
+        self._check_version(version)
+        call = self._records.calls().get((version, step))
+        if not check_begin(call, step, effect, arguments_digest, running) and call is not None:
+            return CallRecorded(call)
+        attempt = new_hex_id(self._entropy)
+        self.set_running(running | {attempt})
+        if arguments is not None and len(arguments.encode()) > ARGUMENT_INLINE_BYTES_MAX:
+            arguments = None
+        return CallIntent(step, version, tool, effect, arguments_digest, attempt, self._next_n(), arguments)
+
+    def end_call(
+        self,
+        version: int,
+        step: str,
+        attempt: str,
+        ok: bool,
+        result: str | None,
+        error: str | None,
+        blob: str | None,
+        *,
+        lost: bool = False,
+    ) -> CallOutcome:
+        """Return the outcome of an attempt; `result` is canonical JSON, None if it is in the entry's `blob` or lost."""
+        call = self._records.calls().get((version, step))
+        if call is None or all(known.attempt != attempt for known in call.attempts):
+            raise ValueRefused(f"The step {step} has no such attempt.", hint="Begin the call first.")
+        self.set_running(self._records.running - {attempt})
+        lost = lost or (ok and result is None and blob is None)
+        return CallOutcome(step, version, attempt, ok, None if blob else result, error, lost)
+
+    def plan_call(self, version: int, step: str, tool: str, arguments: str, requires: tuple[str, ...]) -> Plan | None:
+        """Return the plan of a step, None if it is planned like that already or was done. Raises `VersionMismatch`."""
+        check_step(step)
+        self._check_version(version)
+        if len(arguments.encode()) > ARGUMENT_INLINE_BYTES_MAX:
+            raise TooLarge(f"Planned arguments exceed {ARGUMENT_INLINE_BYTES_MAX} bytes.", hint="Name a file or note.")
+        call = self._records.calls().get((version, step))
+        if call is not None:
+            if call.state in (CallState.DONE, CallState.RESULT_UNAVAILABLE, CallState.KEY_CONFLICT):
+                return None
+            planned = (call.planned_arguments, call.requires)
+            if planned == (arguments, requires) and call.tool == tool:
+                return None
+        return Plan(step, version, tool, arguments, self._next_n(), requires)
+
+    def decide_version(self, version: int, decided_by: str) -> VersionDecision:
+        """Return the decision for a higher business version; raises `VersionMismatch` for one that is not higher."""
+        if not self._records.version < version <= RECORD_NUMBER_MAX:
+            raise VersionMismatch(f"The task is at version {self._records.version}; a decision needs a higher one.")
+        return VersionDecision(version, decided_by)
+
+    def _check_version(self, version: int) -> None:
+        if version != self._records.version:
+            raise VersionMismatch(f"The task is at version {self._records.version}, this handle at {version}.")
+
+    def _next_n(self) -> int:
+        return min(self._records.highest_n + 1, RECORD_NUMBER_MAX)
+
+    # --- history ------------------------------------------------------------------------------------------------------
+
+    def append_history(self, messages: tuple[str, ...], answers: str | None) -> tuple[HistoryItem, ...]:
+        """Return the items of messages (canonical JSON each); `answers` is the step whose output the one message is."""
+        ids = [new_hex_id(self._entropy) for _ in range(len(messages) + 1)]
+        return self._records.history.append(messages, answers, ids)
+
+    def pop_history(self) -> HistoryPop | None:
+        """Return the pop of the last visible item, None if there is none."""
+        return self._records.history.pop()
