@@ -58,6 +58,7 @@ MIGRATIONS = (
                 checksum INTEGER NOT NULL, relay_seq INTEGER, code TEXT NOT NULL, sentence TEXT NOT NULL,
                 payload BLOB NOT NULL)""",
             "CREATE INDEX set_aside_by_stream ON set_aside (stream)",
+            # `zipped` is the size of the document before it was zipped, 0 if it is not (1 in files of early versions).
             """CREATE TABLE documents (
                 stream TEXT PRIMARY KEY, covers_seq INTEGER NOT NULL, zipped INTEGER NOT NULL, writers BLOB NOT NULL,
                 chain BLOB NOT NULL, checksum INTEGER NOT NULL, document BLOB NOT NULL)""",

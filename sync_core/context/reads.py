@@ -2,6 +2,8 @@
 
 from collections import defaultdict
 
+from msgspec.structs import replace
+
 from sync_core.context.rows import (
     ENTRY_COLUMNS,
     KEPT_COLUMNS,
@@ -19,9 +21,18 @@ from sync_core.context.rows import (
     writer_of,
 )
 from sync_core.entry import WriterRow
-from sync_core.replica.writes import AsideEntry, FollowedStream, FollowedTask, StoreStats, StreamImage, TaskImage
+from sync_core.replica.writes import (
+    AsideEntry,
+    FollowedStream,
+    FollowedTask,
+    StoreStats,
+    StreamImage,
+    StreamSize,
+    TaskImage,
+    TaskSize,
+)
 
-__all__ = ["followed_tasks", "known_tasks", "load_task", "store_stats"]
+__all__ = ["followed_tasks", "known_tasks", "load_task", "store_stats", "task_sizes"]
 
 _IN_TASK = "stream >= ? AND stream < ?"
 _POSITIONS = f"SELECT stream, epoch, cursor, chain, checksum FROM positions WHERE {_IN_TASK}"
@@ -206,6 +217,33 @@ def store_stats(connection: SqlConnection, store_bytes: int) -> StoreStats:
         set_aside=aside,
         quarantined=quarantined,
     )
+
+
+# A blob counts for its task, under a stream without a name. `length` reads no payload, only how long it is.
+_TASK_SIZES = """SELECT stream, sum(entries), sum(entry_bytes), sum(document_bytes), min(oldest), sum(blobs),
+        sum(blob_bytes) FROM (
+        SELECT stream, sum(code IS NULL) AS entries, sum(length(payload)) AS entry_bytes, 0 AS document_bytes,
+            min(nullif(at_ms, 0)) AS oldest, 0 AS blobs, 0 AS blob_bytes FROM entries GROUP BY stream
+        UNION ALL SELECT stream, 0, 0, max(length(document), zipped), NULL, 0, 0 FROM documents
+        UNION ALL SELECT task || ':', 0, 0, 0, NULL, count(*), sum(size_bytes) FROM blobs GROUP BY task)
+    WHERE stream >= ? AND stream < ? GROUP BY stream ORDER BY stream"""
+_EVERY_TASK = ("", "\x7f")
+
+
+def task_sizes(connection: SqlConnection, task: str | None) -> tuple[TaskSize, ...]:
+    """Return the sizes of a task, or of every task that holds something, in key order; in one query."""
+    found: dict[str, TaskSize] = {}
+    span = _EVERY_TASK if task is None else task_span(task)
+    for stream, *counts in connection.execute(_TASK_SIZES, span):
+        key, _, name = str(stream).rpartition(":")
+        size = found.get(key, TaskSize(key, (), 0, 0))
+        entries, entry_bytes, document_bytes, oldest, blobs, blob_bytes = (_int(count or 0) for count in counts)
+        if name:
+            of_stream = StreamSize(str(stream), entries, entry_bytes, document_bytes, oldest)
+            found[key] = replace(size, streams=(*size.streams, of_stream))
+        else:
+            found[key] = replace(size, blobs=blobs, blob_bytes=blob_bytes)
+    return tuple(found[key] for key in sorted(found))
 
 
 def _int(value: SqlValue) -> int:

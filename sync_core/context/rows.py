@@ -182,11 +182,14 @@ _writers_decoder = msgspec.msgpack.Decoder(tuple[WriterRow, ...])
 
 
 def compacted_values(content: Compacted, compress: bool) -> tuple[SqlValue, ...]:
-    """Return (document, zipped, writers, chain, checksum); the document is zipped if asked for and smaller that way."""
+    """Return (document, zipped, writers, chain, checksum); the document is zipped if asked for and smaller that way.
+
+    `zipped` is its size before that, 0 if it is not zipped.
+    """
     zipped = zlib.compress(content.document) if compress else content.document
     smaller = len(zipped) < len(content.document)
     document = zipped if smaller else content.document
-    small = (int(smaller), _encoder.encode(content.writers), content.chain)
+    small = (len(content.document) if smaller else 0, _encoder.encode(content.writers), content.chain)
     return (document, *small, checksum(document, *small))
 
 

@@ -16,10 +16,10 @@ from sync_core.context.blobs import load_base, load_blob
 from sync_core.context.connection import connect
 from sync_core.context.faults import store_errors
 from sync_core.context.ownership import Ownership
-from sync_core.context.reads import followed_tasks, known_tasks, load_task, store_stats
+from sync_core.context.reads import followed_tasks, known_tasks, load_task, store_stats, task_sizes
 from sync_core.errors import Closed
 from sync_core.ids import check_name
-from sync_core.replica.writes import CompactStream, DropTask, FollowedTask, StoreStats, TaskImage, Write
+from sync_core.replica.writes import CompactStream, DropTask, FollowedTask, StoreStats, TaskImage, TaskSize, Write
 
 __all__ = ["SqliteStore"]
 
@@ -119,6 +119,10 @@ class SqliteStore:
     async def stats(self) -> StoreStats:
         """Return the store's sizes; bytes are those of database and log."""
         return await self._run(lambda connection: store_stats(connection, _bytes_on_disk(self._owner.path)))
+
+    async def task_sizes(self, task: str | None = None) -> tuple[TaskSize, ...]:
+        """Return the sizes of a task, or of every task that holds something, in key order."""
+        return await self._run(lambda connection: task_sizes(connection, task))
 
     async def close(self) -> None:
         """Close the file and free its lock; idempotent."""

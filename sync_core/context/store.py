@@ -7,7 +7,7 @@ pass.
 from collections.abc import Sequence
 from typing import Protocol
 
-from sync_core.replica.writes import FollowedTask, StoreStats, TaskImage, Write
+from sync_core.replica.writes import FollowedTask, StoreStats, TaskImage, TaskSize, Write
 
 __all__ = ["Store"]
 
@@ -40,6 +40,9 @@ class Store(Protocol):
 
     async def stats(self) -> StoreStats:
         """Return the store's sizes."""
+
+    async def task_sizes(self, task: str | None = None) -> tuple[TaskSize, ...]:
+        """Return the sizes of a task, or of every task that holds something, in key order."""
 
     async def close(self) -> None:
         """Close the file and free its lock; idempotent."""

@@ -28,7 +28,9 @@ __all__ = [
     "StartEpoch",
     "StoreStats",
     "StreamImage",
+    "StreamSize",
     "TaskImage",
+    "TaskSize",
     "TruncateStream",
     "Write",
     "task_of",
@@ -295,3 +297,25 @@ class StoreStats(msgspec.Struct, frozen=True):
     blob_bytes: int
     set_aside: int
     quarantined: int
+
+
+class StreamSize(msgspec.Struct, frozen=True):
+    """Sizes of one stream: its `entries`, the bytes of their payloads, and of the compacted document (not zipped).
+
+    `oldest_at_ms` is the earliest time that one of the entries names, by its writer's own clock; 0 if none does.
+    """
+
+    stream: str
+    entries: int
+    entry_bytes: int
+    document_bytes: int
+    oldest_at_ms: int
+
+
+class TaskSize(msgspec.Struct, frozen=True):
+    """Sizes of one task; streams in the order of their ids. What was set aside is not counted."""
+
+    task: str
+    streams: tuple[StreamSize, ...]
+    blobs: int
+    blob_bytes: int

@@ -20,6 +20,8 @@ from sync_core.replica.writes import (
     SetWriter,
     StartEpoch,
     StreamImage,
+    StreamSize,
+    TaskSize,
     TruncateStream,
 )
 from tests.contracts.store_values import (
@@ -152,6 +154,37 @@ class TaskTests:
         assert await store.known_tasks("a/") == ("a/entry",)
         assert await store.known_tasks("A") == ()
         assert (await store.stats()).tasks == 8
+
+    async def test_the_sizes_of_a_task_are_those_of_its_streams_and_blobs(self, store: Store) -> None:
+        document = b"a document that can be zipped " * 100
+        await store.commit(
+            [
+                FollowTask("empty"),
+                PutEntry(make_entry(MINE, 1, payload=b"x" * 10, relay_seq=1), own=True),
+                PutEntry(make_entry(MINE, 2, payload=b"x" * 20, relay_seq=2), own=True),
+                QuarantineEntry(make_entry(THEIRS, 1, payload=b"x" * 40, relay_seq=3), "broken"),
+                PutEntry(make_entry(MINE, 3, stream=HISTORY, payload=b"x" * 80), own=True),
+                PutEntry(make_entry(MINE, 1, stream=f"{TASK}-2:state", payload=b"x" * 160), own=True),
+                PutBlob(TASK, sha(b"one"), b"one", upload=True),
+                PutBlob(TASK, sha(b"three"), b"three", upload=False),
+                PutBlob("blob/alone", sha(b"x"), b"x", upload=False),
+                CompactStream(STATE, 1, document, (), CHAIN),
+            ]
+        )
+        size = TaskSize(
+            TASK,
+            (
+                StreamSize(HISTORY, 1, 80, 0, make_entry(MINE, 3).at_ms),
+                StreamSize(STATE, 1, 60, len(document), make_entry(THEIRS, 1).at_ms),
+            ),
+            blobs=2,
+            blob_bytes=8,
+        )
+        other = TaskSize(f"{TASK}-2", (StreamSize(f"{TASK}-2:state", 1, 160, 0, make_entry(MINE, 1).at_ms),), 0, 0)
+        assert await store.task_sizes() == (TaskSize("blob/alone", (), 1, 1), size, other)
+        assert await store.task_sizes(TASK) == (size,)
+        assert await store.task_sizes("blob/alone") == (TaskSize("blob/alone", (), 1, 1),)
+        assert await store.task_sizes("empty") == await store.task_sizes("expense") == ()
 
     async def test_a_blob_comes_back_for_its_own_task_only(self, store: Store) -> None:
         data = bytes(range(256)) * 1000

@@ -6,7 +6,7 @@ runs it beside `SqliteStore`.
 
 from collections.abc import Sequence
 
-from sync_core.replica.writes import FollowedTask, StoreStats, TaskImage, Write
+from sync_core.replica.writes import FollowedTask, StoreStats, TaskImage, TaskSize, Write
 from tests.simulation.crashable import Crashable
 from tests.simulation.disk_state import DiskState
 
@@ -42,6 +42,10 @@ class DiskModel(Crashable[DiskState, Write]):
     def stats(self) -> StoreStats:
         """Return the store's sizes."""
         return self._current.stats()
+
+    def task_sizes(self, task: str | None) -> tuple[TaskSize, ...]:
+        """Return the sizes of a task, or of every task."""
+        return self._current.task_sizes(task)
 
     # --- damage ------------------------------------------------------------------------------------------------------
 
@@ -85,6 +89,9 @@ class AsyncDisk:
 
     async def stats(self) -> StoreStats:
         return self.disk.stats()
+
+    async def task_sizes(self, task: str | None = None) -> tuple[TaskSize, ...]:
+        return self.disk.task_sizes(task)
 
     async def close(self) -> None:
         """Nothing to close: the disk outlives its process."""

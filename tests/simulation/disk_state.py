@@ -224,6 +224,17 @@ class DiskState:
             quarantined=sum(row.code is not None for row in rows),
         )
 
+    def task_sizes(self, task: str | None) -> tuple[w.TaskSize, ...]:
+        """Return the sizes of a task, or of every task that holds something."""
+        holding = {name for name in self._streams if any(stream.sized for _, stream in self._streams_of(name))}
+        holding |= {key[0] for key in self._blobs}
+        found = []
+        for name in sorted(holding if task is None else holding & {task}):
+            sizes = [stream.size(key) for key, stream in self._streams_of(name) if stream.sized]
+            blobs = [blob.data for key, blob in self._blobs.items() if key[0] == name]
+            found.append(w.TaskSize(name, tuple(sizes), len(blobs), sum(map(len, blobs))))
+        return tuple(found)
+
     def _stream(self, name: str) -> DiskStream:
         return self._streams.setdefault(_task_of(name), {}).setdefault(name, DiskStream())
 

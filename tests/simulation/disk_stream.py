@@ -71,6 +71,20 @@ class DiskStream:
     def empty(self) -> bool:
         return not (self.position or self.rows or self.writers or self.document or self.aside)
 
+    @property
+    def sized(self) -> bool:
+        return bool(self.rows or self.document)
+
+    def size(self, name: str) -> w.StreamSize:
+        rows = self.rows.values()
+        return w.StreamSize(
+            name,
+            entries=sum(row.code is None for row in rows),
+            entry_bytes=sum(len(row.entry.payload) for row in rows),
+            document_bytes=0 if self.document is None else len(self.document.document),
+            oldest_at_ms=min((row.entry.at_ms for row in rows if row.entry.at_ms), default=0),
+        )
+
     def put(self, entry: Entry, own: bool, code: str | None, local: int) -> None:
         key = (entry.writer, entry.writer_seq)
         old = self.rows.get(key)
