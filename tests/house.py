@@ -18,6 +18,7 @@ RELAY_MAY_IMPORT = {
     "limits",
     "ids",
     "values",
+    "keys",
     "entry",
     "parts",
     "rulings",

@@ -16,7 +16,9 @@ ROOT = Path(__file__).resolve().parent.parent
 
 TABLE = (
     Layer(
-        "sync_core", "errors limits ids checked values rulings entry parts frames petitions wire scan guard", pure=True
+        "sync_core",
+        "errors limits ids checked values keys rulings entry parts frames petitions wire scan guard",
+        pure=True,
     ),
     Layer(
         "sync_core/document",

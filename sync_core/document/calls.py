@@ -1,6 +1,5 @@
 """Calls: what a step's record says, and what may be done with it; a recorded success is returned, never run again."""
 
-import hashlib
 from collections.abc import Iterable
 from enum import StrEnum
 
@@ -8,7 +7,6 @@ import msgspec
 
 from sync_core.entry import Effect, Plan
 from sync_core.errors import InDoubt, KeyReused, NeedsAuthority, ResultUnavailable
-from sync_core.values import canonical
 
 __all__ = [
     "Attempt",
@@ -19,7 +17,6 @@ __all__ = [
     "PlannedCall",
     "check_begin",
     "derive_call",
-    "idempotency_key",
 ]
 
 
@@ -99,14 +96,6 @@ class PlannedCall(msgspec.Struct, frozen=True):
     requires: tuple[str, ...]
     state: CallState
     tool_call_id: str | None = None
-
-
-def idempotency_key(subject: str, task: str, version: int, step: str) -> str:
-    """Return the key under which a step's effect may happen once: 64 hex digits of subject, task, version and step.
-
-    Time, device, attempt and sync state never enter it, so every device makes the same key.
-    """
-    return hashlib.sha256(canonical([subject, task, version, step]).encode()).hexdigest()
 
 
 def derive_call(

@@ -7,12 +7,13 @@ import hashlib
 from collections.abc import Callable
 from typing import TypeVar
 
-from sync_core.document.calls import CallBegun, CallRecorded, idempotency_key
+from sync_core.document.calls import CallBegun, CallRecorded
 from sync_core.document.document import TaskDocument, Touched
 from sync_core.document.notes import MergedNote
 from sync_core.entry import EntryKind, HistoryItem, Record, encode_record
 from sync_core.errors import BaseUnknown, Closed, TooLarge
 from sync_core.ids import StreamName, new_writer
+from sync_core.keys import idempotency_key
 from sync_core.limits import BASE_PIN_KEEP_MS, BLOB_BYTES_MAX, HISTORY_INLINE_BYTES_MAX, RESULT_INLINE_BYTES_MAX
 from sync_core.replica import commands as c
 from sync_core.replica.effects import Reply

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from sync_core.document.calls import Call, CallRecorded, CallState, idempotency_key
+from sync_core.document.calls import Call, CallRecorded, CallState
 from sync_core.entry import CallIntent, CallOutcome, Completion, Effect, Entry, Plan, VersionDecision
 from sync_core.errors import (
     InDoubt,
@@ -19,6 +19,7 @@ from sync_core.errors import (
     ValueRefused,
     VersionMismatch,
 )
+from sync_core.keys import idempotency_key
 from sync_core.limits import ARGUMENT_INLINE_BYTES_MAX
 from tests.sync_core.document.log import Device, assert_converged, devices, sync
 
@@ -75,7 +76,7 @@ def test_the_key_follows_from_subject_task_version_and_step_alone() -> None:
 
 
 def test_the_key_is_the_same_in_another_process() -> None:
-    code = "from sync_core.document.calls import idempotency_key as k; print(k('acme', 'claim/77', 3, 'pay'))"
+    code = "from sync_core.keys import idempotency_key as k; print(k('acme', 'claim/77', 3, 'pay'))"
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
     assert printed == idempotency_key("acme", "claim/77", 3, "pay")
 

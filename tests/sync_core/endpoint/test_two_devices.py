@@ -101,7 +101,7 @@ async def test_a_recorded_call_is_not_run_again_on_any_device_nor_with_other_arg
 
 def test_the_key_of_a_call_is_the_same_in_two_processes_and_differs_by_version_only() -> None:
     program = (
-        "from sync_core.document.calls import idempotency_key\n"
+        "from sync_core.keys import idempotency_key\n"
         "from sync_core.endpoint.tools import tool\n"
         "@tool\n"
         "def pay(claim: dict[str, int]) -> None: ...\n"
