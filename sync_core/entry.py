@@ -177,12 +177,12 @@ class VersionDecision(msgspec.Struct, frozen=True, tag="version", omit_defaults=
 class Completion(msgspec.Struct, frozen=True, tag="completion", omit_defaults=True):
     """The task is finished; of one business version the first in relay order stands.
 
-    `places` says what had been read when it was decided: (stream name, epoch, place).
+    `read` says how far each writer of every other device had been read: (stream name, writer, writer_seq).
     """
 
     version: int
     completed_by: str
-    places: tuple[tuple[str, bytes, int], ...] = ()
+    read: tuple[tuple[str, int, int], ...] = ()
 
 
 class HandOver(msgspec.Struct, frozen=True, tag="handover", omit_defaults=True):

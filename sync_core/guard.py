@@ -214,7 +214,7 @@ def _check_record(record: Record) -> None:
             case VersionDecision():
                 _check_numbers(record.version)
             case Completion():
-                _check_numbers(record.version, *(place for _, _, place in record.places))
+                _check_numbers(record.version, *(number for _, *numbers in record.read for number in numbers))
             case HandOver():
                 _check_numbers(record.version)
                 if len(record.text.encode()) > NOTE_BYTES_MAX:

@@ -20,6 +20,7 @@ RELAY_MAY_IMPORT = {
     "values",
     "keys",
     "entry",
+    "completion",
     "parts",
     "rulings",
     "frames",

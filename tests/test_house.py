@@ -17,12 +17,12 @@ ROOT = Path(__file__).resolve().parent.parent
 TABLE = (
     Layer(
         "sync_core",
-        "errors limits ids checked values keys rulings entry parts frames petitions wire scan guard",
+        "errors limits ids checked values keys rulings entry completion parts frames petitions wire scan guard",
         pure=True,
     ),
     Layer(
         "sync_core/document",
-        "slots calls history diff notes view patterns definitions digest genesis growth ledger records shared"
+        "slots calls history diff notes view patterns definitions digest genesis growth ledger placed records shared"
         " note_table slot_table rewrite record_writes document",
         pure=True,
     ),

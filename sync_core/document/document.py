@@ -84,7 +84,7 @@ class TaskDocument(RecordWrites):
         return self._take(self._shared.apply((entry.payload,)))
 
     def numbered(self, entry: Entry, scan: Scan | None = None) -> None:
-        """Judge an own entry, already in the document, that got its number.
+        """Judge an own update, already in the document, that got its number; see `place` for a record.
 
         Raises `EntryRefused` as `merge` does; the caller then builds the document anew without it.
         """
@@ -254,7 +254,7 @@ class TaskDocument(RecordWrites):
                 self._notes.notes(),
                 self._records.calls(),
                 self._records.history.visible(),
-                self._records.completed,
+                self._records.completion(),
                 self._growth.writes,
             )
         return self._view

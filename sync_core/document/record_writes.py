@@ -4,10 +4,23 @@ Each validates first and changes nothing if it raises. A record is only made her
 entry.
 """
 
+import msgspec
+
+from sync_core.completion import WriterTables
 from sync_core.document.calls import CallRecorded, CallState, check_begin
-from sync_core.document.records import Records
+from sync_core.document.records import Records, Touched
 from sync_core.document.view import TaskView
-from sync_core.entry import CallIntent, CallOutcome, Effect, HistoryItem, HistoryPop, Plan, VersionDecision
+from sync_core.entry import (
+    CallIntent,
+    CallOutcome,
+    Completion,
+    Effect,
+    Entry,
+    HistoryItem,
+    HistoryPop,
+    Plan,
+    VersionDecision,
+)
 from sync_core.errors import TooLarge, ValueRefused, VersionMismatch
 from sync_core.ids import Entropy, check_step, new_hex_id
 from sync_core.limits import ARGUMENT_INLINE_BYTES_MAX, RECORD_NUMBER_MAX
@@ -103,6 +116,28 @@ class RecordWrites:
 
     def _next_n(self) -> int:
         return min(self._records.highest_n + 1, RECORD_NUMBER_MAX)
+
+    # --- completion ---------------------------------------------------------------------------------------------------
+
+    def complete(self, version: int, device: str, tables: WriterTables) -> Completion | None:
+        """Return the completion of the standing version, None if it is finished or on its way from this device.
+
+        `tables` are the writer tables as they stand here. Raises `VersionMismatch`.
+        """
+        self._check_version(version)
+        return self._records.complete(device, tables)
+
+    def judged(self, view: TaskView, tables: WriterTables) -> TaskView:
+        """Return a view whose completion the writer tables have judged."""
+        completion = self._records.judged(view.completion, tables)
+        return view if completion is view.completion else msgspec.structs.replace(view, completion=completion)
+
+    def place(self, entry: Entry) -> Touched | None:
+        """Take note of the number of a record that is here already; return what that changes, None for most."""
+        touched = self._records.place(entry)
+        if touched is not None:
+            self._view = None
+        return touched
 
     # --- history ------------------------------------------------------------------------------------------------------
 

@@ -7,8 +7,11 @@ from collections.abc import Mapping
 
 import msgspec
 
+from sync_core.completion import GivenCompletion, WriterTables, is_edited, read_of_others
 from sync_core.document.calls import Attempt, Call, derive_call
 from sync_core.document.history import History
+from sync_core.document.placed import Placed
+from sync_core.document.view import CompletionState, TaskCompletion
 from sync_core.entry import (
     CallIntent,
     CallOutcome,
@@ -57,7 +60,7 @@ class Records:
     def __init__(self) -> None:
         self.history = History()
         self.version = 1
-        self.completed = False
+        self._completions = Placed[GivenCompletion]()
         self.highest_n = 0
         self._steps: dict[_CallKey, _Step] = {}
         self._step_of: dict[str, _CallKey] = {}
@@ -91,7 +94,8 @@ class Records:
                 self.version = max(self.version, record.version)
                 return Touched(version=True)
             case Completion():
-                self.completed = True
+                given = GivenCompletion(record, entry.device, entry.writer, entry.writer_seq)
+                self._completions.add(entry, given)
                 return Touched(completed=True)
             case HistoryItem():
                 self.history.add_item(record, entry.blob, entry.device, entry.at_ms)
@@ -104,6 +108,12 @@ class Records:
         key = (record.version, record.step)
         self._stale.add(key)
         return Touched(calls=frozenset((key,)))
+
+    def place(self, entry: Entry) -> Touched | None:
+        """Take note of the place of an entry that is here already; return what that changes, None for most."""
+        if entry.kind is EntryKind.COMPLETION and self._completions.place(entry):
+            return Touched(completed=True)
+        return None
 
     def _step(self, version: int, step: str) -> _Step:
         return self._steps.setdefault((version, step), _Step())
@@ -156,6 +166,36 @@ class Records:
             for attempt in step.intents.values()
         ]
         return derive_call(name, version, attempts, step.plan, self.running)
+
+    def completion(self) -> TaskCompletion:
+        """Return how far the standing version is finished, as its completions alone say."""
+        for given, place in self._completions.in_order():
+            if given.record.version == self.version:
+                state = CompletionState.COMPLETING if place is None else CompletionState.COMPLETED
+                return TaskCompletion(state, given.record.completed_by, given.device)
+        return TaskCompletion()
+
+    def judged(self, completion: TaskCompletion, tables: WriterTables) -> TaskCompletion:
+        """Return a completion as the writer tables judge it."""
+        if completion.state is not CompletionState.COMPLETED:
+            return completion
+        placed = [given for given, place in self._completions.in_order() if place is not None]
+        if not is_edited(placed, self.version, tables):
+            return completion
+        return msgspec.structs.replace(completion, state=CompletionState.COMPLETED_WHILE_EDITED)
+
+    def complete(self, device: str, tables: WriterTables) -> Completion | None:
+        """Return the completion of the standing version by a device; None if one stands, or is on its way from here."""
+        standing = self.judged(self.completion(), tables).state
+        if standing is CompletionState.COMPLETED or self._is_completing(device):
+            return None
+        return Completion(self.version, device, read_of_others(device, tables))
+
+    def _is_completing(self, device: str) -> bool:
+        return any(
+            place is None and given.device == device and given.record.version == self.version
+            for given, place in self._completions.in_order()
+        )
 
     def run(self, attempts: frozenset[str]) -> None:
         """Say which attempts are executing in this opening; their steps show as running, not as in doubt."""

@@ -1,6 +1,7 @@
 """TaskView: an immutable picture of a task, announced only after what it shows is durable."""
 
 from collections.abc import Mapping
+from enum import StrEnum
 
 import msgspec
 
@@ -9,7 +10,28 @@ from sync_core.document.history import HistoryEntry
 from sync_core.document.notes import Note
 from sync_core.document.slots import Slot
 
-__all__ = ["TaskView"]
+__all__ = ["CompletionState", "TaskCompletion", "TaskView"]
+
+
+class CompletionState(StrEnum):
+    """Whether a business version is finished.
+
+    COMPLETING until the relay has stored the completion; COMPLETED_WHILE_EDITED where another device wrote what its
+    author had not read: a person decides, by completing it again or by a higher version.
+    """
+
+    OPEN = "open"
+    COMPLETING = "completing"
+    COMPLETED = "completed"
+    COMPLETED_WHILE_EDITED = "completed_while_edited"
+
+
+class TaskCompletion(msgspec.Struct, frozen=True):
+    """How far the standing business version is finished, and who finished it first ('' and '' while it is open)."""
+
+    state: CompletionState = CompletionState.OPEN
+    author: str = ""
+    device: str = ""
 
 
 class TaskView(msgspec.Struct, frozen=True):
@@ -26,5 +48,10 @@ class TaskView(msgspec.Struct, frozen=True):
     notes: Mapping[str, Note]
     calls: Mapping[tuple[int, str], Call]
     history: tuple[HistoryEntry, ...]
-    completed: bool = False
+    completion: TaskCompletion = TaskCompletion()
     writes: int = 0
+
+    @property
+    def completed(self) -> bool:
+        """Whether a completion of the standing version is stored at the relay."""
+        return self.completion.state in (CompletionState.COMPLETED, CompletionState.COMPLETED_WHILE_EDITED)

@@ -78,13 +78,13 @@ def tell(
     parts = _slot_parts(view)
     if kind == "work":
         parts += _call_parts(view, version) + _note_parts(view)
-    head = f"Task {view.task}, version {version}, {'completed' if view.completed else 'open'}.\n{_DATA_RULE}\n"
+    head = f"Task {view.task}, version {version}, {view.completion.state.value.replace('_', ' ')}.\n{_DATA_RULE}\n"
     kept = parts if max_chars is None else _fitting(head, parts, max_chars)
     left_out = tuple(f"{part.section}/{part.name}" for part in parts if part not in kept)
     document: dict[str, JsonValue] = {
         "task": view.task,
         "version": version,
-        "completed": view.completed,
+        "completion": view.completion.state.value,
         "left_out": [*left_out],
     }
     for section in _TITLES if kind == "work" else ("missing", "conflicted", "slots"):

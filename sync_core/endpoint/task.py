@@ -12,7 +12,7 @@ from weakref import WeakSet
 
 from sync_core.checked import check_instance, check_whole
 from sync_core.document.calls import CallState, PlannedCall
-from sync_core.document.view import TaskView
+from sync_core.document.view import TaskCompletion, TaskView
 from sync_core.endpoint.audit import Audit
 from sync_core.endpoint.brief import Brief, BriefView, tell
 from sync_core.endpoint.calls import CallPath
@@ -30,7 +30,7 @@ from sync_core.endpoint.turns import Turns
 from sync_core.errors import AccessFixed
 from sync_core.ids import check_name, check_step
 from sync_core.limits import RECORD_NUMBER_MAX
-from sync_core.replica.commands import PlanCall
+from sync_core.replica.commands import CompleteTask, PlanCall
 from sync_core.values import JsonValue, canonical
 
 __all__ = ["Access", "Task"]
@@ -98,8 +98,13 @@ class Task:
 
     @property
     def completed(self) -> bool:
-        """Whether the task is finished."""
+        """Whether a completion of the version that stands is stored at the relay."""
         return self.view.completed
+
+    @property
+    def completion(self) -> TaskCompletion:
+        """How far the version that stands is finished, and by whom."""
+        return self.view.completion
 
     @property
     def view(self) -> TaskView:
@@ -158,6 +163,19 @@ class Task:
     def model_tools(self) -> list[dict[str, JsonValue]]:
         """Return descriptions, in the OpenAI function format, of tools for the slots and notes; `run` executes them."""
         return [made.schema for made in self._model_tools.values()]
+
+    # --- the end of the work ------------------------------------------------------------------------------------------
+
+    async def complete(self) -> TaskCompletion:
+        """Say that this business version is finished; it takes effect when the relay stores it, see `completion`.
+
+        If another device wrote what this one had not read, the task shows as `completed_while_edited` and nothing is
+        cleaned up before a person decides: by completing it again, or by a higher version. What is finished is not
+        finished twice. Raises `ReadOnly`, `VersionMismatch`.
+        """
+        handle = self._handle
+        handle.check_writable()
+        return await handle.runner.ask(CompleteTask(handle.ref(), handle.key, handle.version), TaskCompletion)
 
     # --- telling and watching -----------------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ __all__ = [
     "CloseTask",
     "Command",
     "CompactTask",
+    "CompleteTask",
     "DeclareSlot",
     "DeleteNote",
     "EditNote",
@@ -157,6 +158,12 @@ class PlanCall(TaskCommand, frozen=True):  # -> None
     requires: tuple[str, ...]
 
 
+class CompleteTask(TaskCommand, frozen=True):  # -> TaskCompletion
+    """Say that the version is finished; it takes effect when the relay stores it. `version` is the handle's."""
+
+    version: int
+
+
 class AppendHistory(TaskCommand, frozen=True):  # -> tuple[str, ...]: the item ids
     """Append messages (canonical JSON), all or none; `answers` marks the output of a step."""
 
@@ -206,6 +213,7 @@ Command = (
     | BeginCall
     | EndCall
     | PlanCall
+    | CompleteTask
     | AppendHistory
     | PopHistory
     | FetchBlob

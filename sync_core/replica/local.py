@@ -178,6 +178,14 @@ def _plan_call(task: TaskReplica, command: c.PlanCall) -> None:
     _answer(task, command.ref, None)
 
 
+def _complete(task: TaskReplica, command: c.CompleteTask) -> None:
+    completion = _document(task).complete(command.version, task.core.device, task.tables)
+    if completion is not None:
+        task.announce([_record(task, StreamName.STATE, EntryKind.COMPLETION, completion)], local=True)
+    assert task.view is not None
+    _answer(task, command.ref, task.view.completion)
+
+
 # --- history ----------------------------------------------------------------------------------------------------------
 
 
@@ -229,6 +237,7 @@ _WRITES: dict[type, tuple[EntryKind, _Handler]] = {
     c.DeleteNote: (EntryKind.UPDATE, _typed(_delete_note)),
     c.EndCall: (EntryKind.CALL, _typed(_end_call)),
     c.PlanCall: (EntryKind.PLAN, _typed(_plan_call)),
+    c.CompleteTask: (EntryKind.COMPLETION, _typed(_complete)),
     c.AppendHistory: (EntryKind.HISTORY, _typed(_append_history)),
     c.PopHistory: (EntryKind.HISTORY, _typed(_pop_history)),
 }

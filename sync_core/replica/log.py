@@ -44,7 +44,7 @@ def advance(task: TaskReplica) -> None:
             break
         task.loaded.arrived.popleft()
     task.write_positions()
-    if (touched or task.loaded.jumped) and task.document is not None:
+    if (touched or task.loaded.jumped or task.is_judged_anew) and task.document is not None:
         task.announce(touched, local=False)
     task.follow.note_gap(task.has_gap, task.core.now_ms)
 
@@ -141,6 +141,8 @@ def _merge(task: TaskReplica, stream: StreamReplica, entry: Entry, waiting: bool
         touched.append(_merge_snapshot(task, stream, entry))
     elif waiting:
         task.document.numbered(entry, scan)
+        if (placed := task.document.place(entry)) is not None:
+            touched.append(placed)
     else:
         touched.append(task.document.merge(entry, scan))
     stream.writers[row.writer] = row
@@ -217,12 +219,12 @@ def _merge_snapshot(task: TaskReplica, stream: StreamReplica, entry: Entry) -> T
     assert task.document is not None
     data = task.loaded.snapshots.get(entry.blob or "")
     snapshot, rows = checked_snapshot(data, stream.id, stream.writers)
-    touched = task.document.merge_document(snapshot.document, snapshot.records)
-    for record in snapshot.records:
-        row = stream.writers.get(record.writer)
-        if row is None or record.writer_seq >= row.next_seq:
-            at_place = msgspec.structs.replace(record, relay_seq=entry.relay_seq)
-            task.core.write(PutEntry(at_place, own=record.writer in task.loaded.own_writers))
+    records = [msgspec.structs.replace(record, relay_seq=entry.relay_seq) for record in snapshot.records]
+    touched = task.document.merge_document(snapshot.document, records)
+    for at_place in records:
+        row = stream.writers.get(at_place.writer)
+        if row is None or at_place.writer_seq >= row.next_seq:
+            task.core.write(PutEntry(at_place, own=at_place.writer in task.loaded.own_writers))
     for row in rows:
         stream.writers[row.writer] = row
         task.core.write(SetWriter(stream.id, row))
@@ -237,4 +239,6 @@ def _cover(task: TaskReplica, stream: StreamReplica, place: int) -> None:
             task.core.write(
                 NumberEntries(stream.id, entry.writer, entry.writer_seq, entry.writer_seq, place, same_place=True)
             )
+            if task.document is not None:
+                task.document.place(msgspec.structs.replace(entry, relay_seq=place))
             task.outbox.on_numbered(key, task.core.now_ms)

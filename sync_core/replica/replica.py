@@ -289,6 +289,7 @@ _COMMANDS: dict[type, Callable[..., None]] = {
     c.BeginCall: Desk.on_task_command,
     c.EndCall: Desk.on_task_command,
     c.PlanCall: Desk.on_task_command,
+    c.CompleteTask: Desk.on_task_command,
     c.AppendHistory: Desk.on_task_command,
     c.PopHistory: Desk.on_task_command,
     e.BaseLoaded: Desk.on_base,

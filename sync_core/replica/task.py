@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from sync_core.completion import WriterTables
 from sync_core.document.document import TaskDocument, Touched
 from sync_core.document.view import TaskView
 from sync_core.entry import Entry, EntryKind
@@ -292,18 +293,32 @@ class TaskReplica:
             self.core.write(SetPosition(stream.id, stream.epoch, stream.cursor, stream.chain))
         self._loaded.moved.clear()
 
+    @property
+    def tables(self) -> WriterTables:
+        """The writer tables, by stream."""
+        return {name: stream.writers.values() for name, stream in self.streams.items()}
+
+    @property
+    def is_judged_anew(self) -> bool:
+        """Whether the completion that was announced is one no more, by what got its place since."""
+        if self.document is None or self.view is None or not self.view.completed:
+            return False
+        return self.document.judged(self.view, self.tables) != self.view
+
     def announce(self, touched: Iterable[Touched], *, local: bool) -> None:
         """Announce the new view and what changed in it.
 
         A snapshot moves one stream ahead of the others: what others wrote then shows once all have reached the heads.
         """
         assert self.document is not None
-        view = self.document.view()
+        view = self.document.judged(self.document.view(), self.tables)
         if self.loaded.jumped and not local:
             if self.behind:
                 return
             self.loaded.jumped = False
             touched = [difference(self.view, view)] if self.view is not None else touched
+        if self.view is not None and self.view.completion != view.completion:
+            touched = [*touched, Touched(completed=True)]
         changes = changes_of(self.key, view, touched, local=local)
         self.loaded.view = view
         if self.handles or self.openings:
@@ -312,7 +327,7 @@ class TaskReplica:
     def announce_difference(self, before: TaskView) -> None:
         """Announce what differs from an earlier view: the document was built anew."""
         assert self.document is not None
-        now = self.document.view()
+        now = self.document.judged(self.document.view(), self.tables)
         self.announce([difference(before, now)], local=False)
 
     def tell(self, changes: tuple[Change, ...]) -> None:

@@ -25,7 +25,7 @@ def difference(before: TaskView, now: TaskView) -> Touched:
         calls=frozenset(key for key in {*before.calls, *now.calls} if before.calls.get(key) != now.calls.get(key)),
         history=before.history != now.history,
         version=before.version != now.version,
-        completed=before.completed != now.completed,
+        completed=before.completion != now.completion,
     )
 
 

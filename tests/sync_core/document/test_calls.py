@@ -313,7 +313,8 @@ def test_records_add_up_to_the_same_in_any_order() -> None:
             device.record(CallOutcome("ocr", 1, attempt, device is not b, f'"{device.name}"', lost=attempt == "x1"))
         device.record(Plan("ocr", 1, "read", f'"{device.name}"', 3, (device.name,)))
         device.record(VersionDecision(rng.randint(1, 5), device.name))
-        device.record(Completion(1, device.name))
+        for version in range(1, 6):
+            device.record(Completion(version, device.name))
         device.push()
     per_device: list[list[Entry]] = [[entry for entry in log.entries if entry.device == d.name] for d in (a, b, c)]
     views, digests = [], set()

@@ -135,7 +135,7 @@ def test_to_confirm_only_the_slots_are_told() -> None:
     brief, _ = tell(view, 1, "confirm", None)
     assert "worklog" not in brief.text
     assert "invoice (done)" not in brief.text
-    assert set(brief.json) == {"task", "version", "completed", "left_out", "missing", "conflicted", "slots"}
+    assert set(brief.json) == {"task", "version", "completion", "left_out", "missing", "conflicted", "slots"}
 
 
 def test_without_history_and_blobs_the_slots_are_told_alike() -> None:
