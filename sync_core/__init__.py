@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from sync_core.document.view import TaskView
     from sync_core.endpoint.brief import Brief
     from sync_core.endpoint.changes import Changes
-    from sync_core.endpoint.endpoint import Endpoint, EndpointStats
+    from sync_core.endpoint.endpoint import Endpoint
+    from sync_core.endpoint.gauges import Gauge, Latency, Level
     from sync_core.endpoint.history import Message
     from sync_core.endpoint.idempotency import IdempotencyReport, NotIdempotent, verify_idempotent
     from sync_core.endpoint.link import Backoff
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from sync_core.endpoint.recorded import RecordedCall
     from sync_core.endpoint.replay import Gap, GapKind, ReplayReport
     from sync_core.endpoint.restore import Restored
+    from sync_core.endpoint.stats import EndpointStats, StreamStats, TaskStats
     from sync_core.endpoint.task import Task
     from sync_core.endpoint.tools import Tool, effect_from_mcp, tool
     from sync_core.entry import Effect
@@ -107,6 +109,7 @@ __all__ = [
     "EntrySetAside",
     "Gap",
     "GapKind",
+    "Gauge",
     "HandedOver",
     "HistoryChanged",
     "HistoryTrimmed",
@@ -115,6 +118,8 @@ __all__ = [
     "JsonValue",
     "KeyRetired",
     "KeyReused",
+    "Latency",
+    "Level",
     "LinkState",
     "LogChanged",
     "MergedNote",
@@ -149,11 +154,13 @@ __all__ = [
     "StoreFull",
     "StoreInUse",
     "StoreUnusable",
+    "StreamStats",
     "SyncTimeout",
     "Task",
     "TaskDiverged",
     "TaskInfo",
     "TaskNotFound",
+    "TaskStats",
     "TaskView",
     "TooLarge",
     "Tool",
@@ -179,6 +186,7 @@ _HOMES = (
     "sync_core.endpoint.brief",
     "sync_core.endpoint.changes",
     "sync_core.endpoint.endpoint",
+    "sync_core.endpoint.gauges",
     "sync_core.endpoint.history",
     "sync_core.endpoint.idempotency",
     "sync_core.endpoint.link",
@@ -186,6 +194,7 @@ _HOMES = (
     "sync_core.endpoint.recorded",
     "sync_core.endpoint.replay",
     "sync_core.endpoint.restore",
+    "sync_core.endpoint.stats",
     "sync_core.endpoint.task",
     "sync_core.endpoint.tools",
     "sync_core.replica.changes",

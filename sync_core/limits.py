@@ -12,9 +12,12 @@ __all__ = [
     "DEFINITION_WRITE_BYTES_MAX",
     "DIFF_EDITS_MAX",
     "DOCUMENT_BYTES_MAX",
+    "DOCUMENT_BYTES_WARNING",
     "FRAME_BYTES_MAX",
+    "GROWTH_WARNING_DAYS",
     "HELLO_OWN_WRITERS_MAX",
     "HISTORY_INLINE_BYTES_MAX",
+    "LATENCY_MAX_MS",
     "LISTING_PAGE_TASKS",
     "NAME_CHARS_MAX",
     "NOTE_BYTES_MAX",
@@ -33,9 +36,13 @@ __all__ = [
     "SNAPSHOT_IDS_MAX",
     "SNAPSHOT_STRUCTS_MAX",
     "STEP_CHARS_MAX",
+    "STORE_WARNING_PERCENT",
+    "SYNC_LATENCY_WARNING_MS",
     "TASK_CHARS_MAX",
     "TASK_WRITES_MAX",
     "TASK_WRITES_WARNING",
+    "TTL_WARNING_PERCENT",
+    "WRITE_LATENCY_WARNING_MS",
 ]
 
 # The wire and the relay.
@@ -67,9 +74,20 @@ SCHEMA_BYTES_MAX = 8 * 1024
 DEFINITION_WRITE_BYTES_MAX = 16 * 1024
 """Largest JSON text under one key of `slotdefs`, bytes."""
 NOTE_BYTES_MAX = 128 * 1024
+DOCUMENT_BYTES_WARNING = 12 * 1024 * 1024
 DOCUMENT_BYTES_MAX = 16 * 1024 * 1024
 TASK_WRITES_WARNING = 20_000
 TASK_WRITES_MAX = 100_000
+
+# What `endpoint.stats()` warns of before something is refused, or a wait is given up.
+GROWTH_WARNING_DAYS = 30
+"""A task that would reach its document's bound within so many days, as it has grown up to now."""
+STORE_WARNING_PERCENT = 80
+TTL_WARNING_PERCENT = 75
+WRITE_LATENCY_WARNING_MS = 250
+SYNC_LATENCY_WARNING_MS = 1_000
+LATENCY_MAX_MS = 5_000
+"""So long opening a task waits by default: a slower relay is to it as none."""
 
 # Notes: three-way merge; one command merges, so no round is ever lost to another write.
 DIFF_EDITS_MAX = 500

@@ -36,11 +36,11 @@ TABLE = (
         "sync_core/context",
         "store rows transaction faults ownership migrations blobs streams reads apply connection sqlite_store",
     ),
-    Layer("sync_core/endpoint", "replay export", pure=True),
+    Layer("sync_core/endpoint", "replay export gauges", pure=True),
     Layer(
         "sync_core/endpoint",
-        "transport points runner link tools idempotency given changes listing opening readable stored handle history"
-        " notes recorded calls slots restore audit brief model_tools turns task endpoint",
+        "transport points runner stats link tools idempotency given changes listing opening readable stored handle"
+        " history notes recorded calls slots restore audit brief model_tools turns task endpoint",
     ),
     Layer("server_relay", "config clock admission records effects summary", pure=True),
     Layer("server_relay", "sessions streams fanout hello blobs snapshots intake tasks relay", pure=True),

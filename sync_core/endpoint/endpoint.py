@@ -21,6 +21,7 @@ from sync_core.endpoint.link import Backoff, Link, TokenSource
 from sync_core.endpoint.listing import TaskInfo, TaskState, listed_tasks
 from sync_core.endpoint.opening import Opening
 from sync_core.endpoint.runner import Runner
+from sync_core.endpoint.stats import EndpointStats, Meter, Room
 from sync_core.endpoint.stored import StoredTask, read_stored
 from sync_core.endpoint.task import Access, Task
 from sync_core.endpoint.tools import Tool
@@ -33,19 +34,9 @@ from sync_core.replica.changes import Change, LinkState, Status
 from sync_core.replica.commands import AwaitSynced, CloseTask, CompactTask, EvictTask, OpenTask, QueryTasks
 from sync_core.replica.core import ReplicaSettings
 from sync_core.replica.replica import Replica
-from sync_core.replica.writes import StoreStats
 from sync_core.values import JsonValue
 
-__all__ = ["Endpoint", "EndpointStats"]
-
-
-class EndpointStats(msgspec.Struct, frozen=True):
-    """Sizes: of the store, and of what is open in memory (`handles` over `open_tasks` tasks, `documents` loaded)."""
-
-    store: StoreStats
-    open_tasks: int
-    handles: int
-    documents: int
+__all__ = ["Endpoint"]
 
 
 class Endpoint:
@@ -60,6 +51,7 @@ class Endpoint:
         tools: dict[str, Tool[..., object]],
         capabilities: frozenset[str],
         has_relay: bool,
+        room: Room,
     ) -> None:
         self._subject = subject
         self._device = device
@@ -73,6 +65,7 @@ class Endpoint:
         self._handles: dict[Handle, Task] = {}
         self._calls = CallPath(capabilities, self._crash)
         self._runner = Runner(replica, store, self)
+        self._meter = Meter(self._runner, room)
         self._audit = Audit(subject, device, self._runner, replica)
         self._link: Link | None = None
         self._closed = False
@@ -111,14 +104,15 @@ class Endpoint:
             if store_bytes_max is not None:
                 check_whole(store_bytes_max, "store_bytes_max", least=1, most=RECORD_NUMBER_MAX)
             open_timeout_ms = int(check_seconds(open_timeout_s, "open_timeout_s") * 1000)
-            store = await SqliteStore.open(checked_path(path), subject=own_subject, store_bytes_max=store_bytes_max)
+            room = Room(checked_path(path), store_bytes_max)
+            store = await SqliteStore.open(room.path, subject=own_subject, store_bytes_max=store_bytes_max)
             try:
                 settings = ReplicaSettings(has_relay=url is not None, open_timeout_ms=open_timeout_ms)
                 replica = Replica(own_subject, own_device, os.urandom, await store.followed_tasks(), settings)
             except BaseException:
                 await store.close()
                 raise
-            endpoint = Endpoint(own_subject, own_device, store, replica, named, owned, url is not None)
+            endpoint = Endpoint(own_subject, own_device, store, replica, named, owned, url is not None, room)
             if url is not None:
                 network = transport or WebsocketTransport()
                 endpoint._link = Link(endpoint._runner, network, url, token, backoff or Backoff(), chance)
@@ -147,11 +141,22 @@ class Endpoint:
         """Return the descriptions (OpenAI function format) of the tools whose needs this endpoint has."""
         return [tool.schema for tool in self._tools.values() if self._calls.can_run(tool.requires)]
 
-    async def stats(self) -> EndpointStats:
-        """Return sizes of the store and of what is open."""
-        store = await self._runner.read(lambda store: store.stats(), StoreStats)
-        handles = sum(opened.handles for opened in self._opened.values())
-        return EndpointStats(store, len(self._opened), handles, self._replica.loaded)
+    async def stats(self, key: str | None = None, *, task_ttl_s: float | None = None) -> EndpointStats:
+        """Return sizes, growth and times, of one task or of all; `task_ttl_s` is the relay's time to live, if known.
+
+        Each gauge has a level that warns before its bound is reached. Raises `ValueRefused`.
+        """
+        task = None if key is None else check_task(key)
+        ttl_s = None if task_ttl_s is None else check_seconds(task_ttl_s, "task_ttl_s")
+        opened = self._opened.values()
+        return await self._meter.read(
+            task,
+            task_ttl_s=ttl_s,
+            writes={each.key: each.view.writes for each in opened if each.view is not None},
+            open_tasks=len(opened),
+            handles=sum(each.handles for each in opened),
+            documents=self._replica.loaded,
+        )
 
     # --- tasks --------------------------------------------------------------------------------------------------------
 

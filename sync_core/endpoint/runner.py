@@ -16,8 +16,10 @@ import msgspec
 
 from sync_core.context.store import Store
 from sync_core.document.view import TaskView
+from sync_core.endpoint.gauges import Latencies
 from sync_core.endpoint.transport import Outbox
 from sync_core.errors import Closed, ProtocolError, SegueError, ValueRefused
+from sync_core.frames import Push, Receipt
 from sync_core.replica.changes import Change, Status
 from sync_core.replica.commands import Cancel, CloseTask, Command
 from sync_core.replica.effects import (
@@ -95,9 +97,10 @@ _Item = Command | Event | Connected | Received | StoreRead
 
 
 class Runner:
-    """Drives one Replica over one Store."""
+    """Drives one Replica over one Store; `latencies` are of what it waited for."""
 
     def __init__(self, replica: Replica, store: Store, listener: Listener) -> None:
+        self.latencies = Latencies()
         self._replica = replica
         self._store = store
         self._listener = listener
@@ -235,6 +238,8 @@ class Runner:
         for frame in frames:
             if self._outbox is None:
                 return
+            if isinstance(frame, Receipt):
+                self.latencies.received(frame, time.monotonic_ns())
             try:
                 await self._handle(FrameReceived(frame))
             except (ProtocolError, ValueRefused) as error:
@@ -269,8 +274,10 @@ class Runner:
         effects, writes = self._effects, self._writes
         self._effects, self._writes = [], []
         if writes:
+            began_ns = time.monotonic_ns()
             try:
                 await self._store.commit(writes)
+                self.latencies.committed(time.monotonic_ns() - began_ns)
             except SegueError as error:
                 await self._handle(CommitFailed(tuple(effects), error))
                 await self._commit()
@@ -286,6 +293,8 @@ class Runner:
         elif isinstance(effect, Announce):
             self._listener.announced(effect.view, effect.changes)
         elif isinstance(effect, SendFrame) and self._outbox is not None:
+            if isinstance(effect.frame, Push):
+                self.latencies.pushed(effect.frame, time.monotonic_ns())
             self._outbox.put(encode_frame(effect.frame))
         elif isinstance(effect, Fail):
             future = self._replies.pop(effect.ref, None)
@@ -321,6 +330,7 @@ class Runner:
     async def _change_link(self, item: Connected | LinkDown) -> None:
         # Frames that were made for the old connection leave, or are dropped, before the new one is known.
         await self._commit()
+        self.latencies.disconnected()
         if isinstance(item, Connected):
             self._outbox = item.outbox
             await self._handle(LinkUp(item.token))
