@@ -15,6 +15,7 @@ import sync_core
 from sync_core.context.sqlite_store import SqliteStore
 from sync_core.document.slots import SlotState
 from sync_core.endpoint.endpoint import Endpoint
+from sync_core.endpoint.stats import Room
 from sync_core.endpoint.task import Task
 from sync_core.errors import (
     AccessFixed,
@@ -244,8 +245,8 @@ class _CountingStore(SqliteStore):
 async def test_writes_that_arrive_together_share_a_commit_and_all_are_durable(tmp_path: Path) -> None:
     store = await _CountingStore.open(tmp_path / "a.db", subject="acme")
     assert isinstance(store, _CountingStore)
-    replica = Replica("acme", "phone", os.urandom)
-    async with Endpoint("acme", "phone", store, replica, {}, frozenset(), has_relay=False) as phone:
+    replica, room = Replica("acme", "phone", os.urandom), Room(str(tmp_path / "a.db"), None)
+    async with Endpoint("acme", "phone", store, replica, {}, frozenset(), has_relay=False, room=room) as phone:
         task = await phone.task(KEY, create=True)
         before = store.commits
         await asyncio.gather(*(task.slots.confirm(f"x{number}", number) for number in range(500)))
@@ -266,8 +267,8 @@ class _BrokenStore(SqliteStore):
 async def test_an_unknown_error_of_the_store_ends_the_endpoint_loudly(tmp_path: Path) -> None:
     store = await _BrokenStore.open(tmp_path / "a.db", subject="acme")
     assert isinstance(store, _BrokenStore)
-    replica = Replica("acme", "phone", os.urandom)
-    phone = Endpoint("acme", "phone", store, replica, {}, frozenset(), has_relay=False)
+    replica, room = Replica("acme", "phone", os.urandom), Room(str(tmp_path / "a.db"), None)
+    phone = Endpoint("acme", "phone", store, replica, {}, frozenset(), has_relay=False, room=room)
     task = await phone.task(KEY, create=True)
     watching = asyncio.ensure_future(anext(task.changes()))
     store.broken = True

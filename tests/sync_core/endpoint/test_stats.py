@@ -8,7 +8,7 @@ from sync_core import Effect, Endpoint, Level, TooLarge, ValueRefused, tool
 from sync_core.endpoint.gauges import Gauge
 from sync_core.endpoint.stats import TaskStats, measure_task
 from sync_core.ids import StreamName
-from sync_core.limits import DOCUMENT_BYTES_MAX, TASK_WRITES_MAX
+from sync_core.limits import DOCUMENT_BYTES_MAX, DOCUMENT_BYTES_WARNING, TASK_WRITES_MAX
 from sync_core.replica.writes import StreamSize, TaskSize
 from sync_core.testing import two_endpoints
 
@@ -123,7 +123,7 @@ async def test_the_document_warns_before_it_refuses(tmp_path: Path, monkeypatch:
 
     for module in (growth, stats):
         monkeypatch.setattr(module, "DOCUMENT_BYTES_MAX", DOCUMENT_BYTES_MAX // 1_000)
-    monkeypatch.setattr(stats, "DOCUMENT_BYTES_WARNING", stats.DOCUMENT_BYTES_WARNING // 1_000)
+    monkeypatch.setattr(stats, "DOCUMENT_BYTES_WARNING", DOCUMENT_BYTES_WARNING // 1_000)
     gauges = []
     async with Endpoint.open(tmp_path / "a.db", subject="acme", device="phone") as phone:
         task = await phone.task(TASK, create=True)
