@@ -7,6 +7,7 @@ import msgspec
 
 from sync_core.entry import Effect, Plan
 from sync_core.errors import InDoubt, KeyReused, NeedsAuthority, ResultUnavailable
+from sync_core.rulings import Contradicted, SettledBy
 
 __all__ = [
     "Attempt",
@@ -15,6 +16,7 @@ __all__ = [
     "CallRecorded",
     "CallState",
     "PlannedCall",
+    "check_arguments",
     "check_begin",
     "derive_call",
 ]
@@ -33,7 +35,13 @@ class CallState(StrEnum):
 
 
 class Attempt(msgspec.Struct, frozen=True):
-    """One execution of a step. `ok` is None while it has no outcome. `result` is canonical JSON or None (in `blob`)."""
+    """One execution of a step. `ok` is None while nobody knows how it ended. `result` is canonical JSON or None (in
+    `blob`).
+
+    Of a guarded attempt `token` is the fencing token (0 for any other), `entity` the business entity whose key it had
+    (canonical JSON, empty for the call's own key), `label` what the outside system calls what it made, `doubt` why the
+    authority does not know how it ended, `settled_by` who said it, `retired` that its key will not be granted again.
+    """
 
     attempt: str
     n: int
@@ -48,13 +56,25 @@ class Attempt(msgspec.Struct, frozen=True):
     blob: str | None = None
     error: str | None = None
     lost: bool = False
+    token: int = 0
+    entity: str = ""
+    label: str = ""
+    doubt: str = ""
+    settled_by: SettledBy | None = None
+    retired: bool = False
+
+    @property
+    def did_not_happen(self) -> bool:
+        """Whether it is known that a call which cannot be undone was not made: it blocks nothing any more."""
+        return self.effect is Effect.IRREVERSIBLE and self.ok is False
 
 
 class Call(msgspec.Struct, frozen=True):
     """A step's record.
 
     `shown` is the attempt whose outcome stands, the same one everywhere: the success with the lowest (n, attempt);
-    without a success the last attempt. `recorded_twice`: more than one success, with equal arguments.
+    without a success the last attempt that is not known to have had no effect, else the last. `recorded_twice`: more
+    than one success, with equal arguments. `contradictions`: what a stale holder said against a verdict that stands.
     """
 
     step: str
@@ -66,6 +86,7 @@ class Call(msgspec.Struct, frozen=True):
     tool: str = ""
     requires: tuple[str, ...] = ()
     planned_arguments: str | None = None
+    contradictions: tuple[Contradicted, ...] = ()
 
     @property
     def device(self) -> str:
@@ -74,10 +95,14 @@ class Call(msgspec.Struct, frozen=True):
 
 
 class CallBegun(msgspec.Struct, frozen=True):
-    """The intent is durable: run the tool now, then report the outcome of this attempt."""
+    """The intent is durable: run the tool now, then report the outcome of this attempt.
+
+    `token` is the fencing token of a guarded call, 0 for any other.
+    """
 
     attempt: str
     idempotency_key: str
+    token: int = 0
 
 
 class CallRecorded(msgspec.Struct, frozen=True):
@@ -99,37 +124,45 @@ class PlannedCall(msgspec.Struct, frozen=True):
 
 
 def derive_call(
-    step: str, version: int, attempts: Iterable[Attempt], plan: Plan | None, running: frozenset[str] = frozenset()
+    step: str,
+    version: int,
+    attempts: Iterable[Attempt],
+    plan: Plan | None,
+    running: frozenset[str] = frozenset(),
+    contradictions: tuple[Contradicted, ...] = (),
 ) -> Call:
     """Return the record of a step; a pure function of its attempts and plan. `running` are attempts executing here."""
     ordered = tuple(sorted(attempts, key=_rank))
-    successes = sorted((attempt for attempt in ordered if attempt.ok), key=lambda a: (a.lost, *_rank(a)))
-    shown = successes[0] if successes else ordered[-1] if ordered else None
+    counting = [attempt for attempt in ordered if not attempt.did_not_happen]
+    successes = sorted((attempt for attempt in counting if attempt.ok), key=lambda a: (a.lost, *_rank(a)))
+    shown = successes[0] if successes else counting[-1] if counting else ordered[-1] if ordered else None
     return Call(
         step,
         version,
-        _state(ordered, shown, running),
+        _state(counting, shown, running),
         ordered,
         shown,
         recorded_twice=len(successes) > 1,
         tool=shown.tool if shown else plan.tool if plan else "",
         requires=plan.requires if plan else (),
         planned_arguments=plan.arguments if plan else None,
+        contradictions=contradictions,
     )
 
 
-def _rank(attempt: Attempt) -> tuple[int, str]:
-    return attempt.n, attempt.attempt
+def _rank(attempt: Attempt) -> tuple[int, int, str]:
+    # A grant whose intent never became durable has no number of its own; its token still orders it.
+    return attempt.token, attempt.n, attempt.attempt
 
 
-def _state(attempts: tuple[Attempt, ...], shown: Attempt | None, running: frozenset[str]) -> CallState:
+def _state(counting: list[Attempt], shown: Attempt | None, running: frozenset[str]) -> CallState:
     if shown is None:
         return CallState.PLANNED
-    if any(attempt.arguments_digest != shown.arguments_digest for attempt in attempts):
+    if any(attempt.arguments_digest != shown.arguments_digest for attempt in counting):
         return CallState.KEY_CONFLICT
     if shown.ok:
         return CallState.RESULT_UNAVAILABLE if shown.lost else CallState.DONE
-    open_attempts = [attempt for attempt in attempts if attempt.ok is None]
+    open_attempts = [attempt for attempt in counting if attempt.ok is None]
     if any(attempt.attempt in running for attempt in open_attempts):
         return CallState.RUNNING
     if shown.ok is None or any(attempt.effect is Effect.IRREVERSIBLE for attempt in open_attempts):
@@ -137,26 +170,41 @@ def _state(attempts: tuple[Attempt, ...], shown: Attempt | None, running: frozen
     return CallState.FAILED
 
 
-def check_begin(call: Call | None, step: str, effect: Effect, arguments_digest: str, running: frozenset[str]) -> bool:
-    """Decide whether a step may start: True for a new attempt, False if its record is to be returned.
-
-    Raises `KeyReused` (other arguments on any attempt), `ResultUnavailable` (it succeeded, the result is lost),
-    `InDoubt` (it was started, cannot be undone, and nobody knows; or it executes here right now), `NeedsAuthority`
-    (it cannot be undone). Nothing was written before any of these.
-    """
-    attempts = call.attempts if call else ()
-    for attempt in attempts:
-        if attempt.arguments_digest != arguments_digest:
+def check_arguments(call: Call | None, step: str, arguments_digest: str) -> None:
+    """Raise `KeyReused` if a step has an attempt with other arguments that happened, or may have."""
+    for attempt in call.attempts if call else ():
+        if attempt.arguments_digest != arguments_digest and not attempt.did_not_happen:
             raise KeyReused(
                 f"The step {step} is recorded with other arguments.",
                 recorded_digest=attempt.arguments_digest,
                 given_digest=arguments_digest,
             )
+
+
+def check_begin(
+    call: Call | None,
+    step: str,
+    effect: Effect,
+    arguments_digest: str,
+    running: frozenset[str],
+    granted: str = "",
+) -> bool:
+    """Decide whether a step may start: True for a new attempt, False if its record is to be returned.
+
+    `granted` is the attempt to which the authority gave the key, empty without one. Raises `KeyReused` (other arguments
+    on any attempt that happened or may have), `ResultUnavailable` (it succeeded, the result is lost), `InDoubt` (it was
+    started, cannot be undone, and nobody knows; or it executes here right now), `NeedsAuthority` (it cannot be undone
+    and was not granted). Nothing was written before any of these.
+    """
+    check_arguments(call, step, arguments_digest)
     if call is not None and call.state is CallState.DONE:
         return False
     if call is not None and call.state is CallState.RESULT_UNAVAILABLE:
         raise ResultUnavailable(f"The step {step} was done, but its result was not recorded.")
-    for attempt in attempts:
+    if granted and effect is Effect.IRREVERSIBLE:
+        # Whether an open attempt stands in the way was the authority's to judge, and it granted the key.
+        return True
+    for attempt in call.attempts if call else ():
         if attempt.ok is None and (attempt.effect is Effect.IRREVERSIBLE or attempt.attempt in running):
             raise InDoubt(f"The step {step} was started and has no outcome.")
     if effect is Effect.IRREVERSIBLE:

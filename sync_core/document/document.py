@@ -106,6 +106,7 @@ class TaskDocument(RecordWrites):
             frozenset().union(*(part.slots for part in touched)),
             frozenset().union(*(part.notes for part in touched)),
             frozenset().union(*(part.calls for part in touched)),
+            frozenset().union(*(part.approvals for part in touched)),
             any(part.history for part in touched),
             any(part.version for part in touched),
             any(part.completed for part in touched),
@@ -132,7 +133,7 @@ class TaskDocument(RecordWrites):
 
     def slot(self, name: str) -> Slot:
         """Return a slot, a missing one for a name that nobody wrote or declared."""
-        return self._slots.slot(name)
+        return self._records.guarded.held_slot(self._slots.slot(name))
 
     def declare_slot(self, name: str, definition: SlotDefinition, at_ms: int) -> bytes:
         """Make this the slot's definition, in place of those that are live here; return the update.
@@ -250,12 +251,13 @@ class TaskDocument(RecordWrites):
             self._view = TaskView(
                 self._task,
                 self._records.version,
-                self._slots.slots(),
+                self._records.guarded.held(self._slots.slots()),
                 self._notes.notes(),
                 self._records.calls(),
                 self._records.history.visible(),
                 self._records.completion(),
                 self._growth.writes,
+                self._records.guarded.approvals(),
             )
         return self._view
 

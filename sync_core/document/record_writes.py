@@ -7,7 +7,8 @@ entry.
 import msgspec
 
 from sync_core.completion import WriterTables
-from sync_core.document.calls import CallRecorded, CallState, check_begin
+from sync_core.document.approvals import approval_of, request_id
+from sync_core.document.calls import Call, CallRecorded, CallState, check_arguments, check_begin
 from sync_core.document.records import Records, Touched
 from sync_core.document.view import TaskView
 from sync_core.entry import (
@@ -24,6 +25,7 @@ from sync_core.entry import (
 from sync_core.errors import TooLarge, ValueRefused, VersionMismatch
 from sync_core.ids import Entropy, check_step, new_hex_id
 from sync_core.limits import ARGUMENT_INLINE_BYTES_MAX, RECORD_NUMBER_MAX
+from sync_core.rulings import Approval, ApprovalRequest
 
 __all__ = ["RecordWrites"]
 
@@ -52,18 +54,20 @@ class RecordWrites:
         arguments_digest: str,
         arguments: str | None,
         running: frozenset[str],
+        granted: str = "",
     ) -> CallIntent | CallRecorded:
         """Return the record of a step that succeeded, else the intent of a new attempt.
 
-        `running` are the attempts of this opening that execute right now. Raises `VersionMismatch`, `KeyReused`,
+        `running` are the attempts of this opening that execute right now; `granted` is the attempt to which the
+        authority gave the key of a call that cannot be undone. Raises `VersionMismatch`, `KeyReused`,
         `InDoubt`, `NeedsAuthority`, `ResultUnavailable`.
         """
         check_step(step)
         self._check_version(version)
         call = self._records.calls().get((version, step))
-        if not check_begin(call, step, effect, arguments_digest, running) and call is not None:
+        if not check_begin(call, step, effect, arguments_digest, running, granted) and call is not None:
             return CallRecorded(call)
-        attempt = new_hex_id(self._entropy)
+        attempt = granted or new_hex_id(self._entropy)
         self.set_running(running | {attempt})
         if arguments is not None and len(arguments.encode()) > ARGUMENT_INLINE_BYTES_MAX:
             arguments = None
@@ -80,6 +84,9 @@ class RecordWrites:
         blob: str | None,
         *,
         lost: bool = False,
+        unsure: bool = False,
+        token: int = 0,
+        label: str = "",
     ) -> CallOutcome:
         """Return the outcome of an attempt; `result` is canonical JSON, None if it is in the entry's `blob` or lost."""
         call = self._records.calls().get((version, step))
@@ -87,7 +94,41 @@ class RecordWrites:
             raise ValueRefused(f"The step {step} has no such attempt.", hint="Begin the call first.")
         self.set_running(self._records.running - {attempt})
         lost = lost or (ok and result is None and blob is None)
-        return CallOutcome(step, version, attempt, ok, None if blob else result, error, lost)
+        return CallOutcome(step, version, attempt, ok, None if blob else result, error, lost, unsure, token, label)
+
+    def claimable(self, version: int, step: str, arguments_digest: str) -> Call | None:
+        """Return the record of a step for which the authority is to be asked, None for one that has none.
+
+        Raises `VersionMismatch`, and `KeyReused` for other arguments than those of what happened or may have.
+        """
+        check_step(step)
+        self._check_version(version)
+        call = self._records.calls().get((version, step))
+        check_arguments(call, step, arguments_digest)
+        return call
+
+    def request_approval(
+        self, version: int, step: str, tool: str, arguments_digest: str, arguments: str
+    ) -> ApprovalRequest | None:
+        """Return the request for a person's approval of exactly this call, None if it was asked for already."""
+        check_step(step)
+        self._check_version(version)
+        if request_id(step, version, tool, arguments_digest) in self._records.guarded.approvals():
+            return None
+        shown = arguments if len(arguments.encode()) <= ARGUMENT_INLINE_BYTES_MAX else None
+        return ApprovalRequest(step, version, tool, arguments_digest, self._next_n(), shown)
+
+    def give_approval(self, approval: str, device: str, approved: bool, reason: str) -> Approval | None:
+        """Return this device's yes or no to a request, None if it said something that was not ruled on yet.
+
+        Raises `ValueRefused` for a request that is not there, or shows other arguments than it asks to approve.
+        """
+        request = self._records.guarded.approvals().get(approval)
+        if request is None:
+            raise ValueRefused("There is no such request for approval.", hint="Take one from task.approvals.")
+        if self._records.guarded.waits_to_be_ruled(approval, device):
+            return None
+        return approval_of(request, approved, reason)
 
     def plan_call(self, version: int, step: str, tool: str, arguments: str, requires: tuple[str, ...]) -> Plan | None:
         """Return the plan of a step, None if it is planned like that already or was done. Raises `VersionMismatch`."""
@@ -104,11 +145,14 @@ class RecordWrites:
                 return None
         return Plan(step, version, tool, arguments, self._next_n(), requires)
 
-    def decide_version(self, version: int, decided_by: str) -> VersionDecision:
-        """Return the decision for a higher business version; raises `VersionMismatch` for one that is not higher."""
+    def decide_version(self, version: int, decided_by: str, epoch: bytes = b"") -> VersionDecision:
+        """Return the decision for a higher business version; raises `VersionMismatch` for one that is not higher.
+
+        `epoch` is that of the task's `state` log as this device knows it.
+        """
         if not self._records.version < version <= RECORD_NUMBER_MAX:
             raise VersionMismatch(f"The task is at version {self._records.version}; a decision needs a higher one.")
-        return VersionDecision(version, decided_by)
+        return VersionDecision(version, decided_by, epoch)
 
     def _check_version(self, version: int) -> None:
         if version != self._records.version:

@@ -9,6 +9,7 @@ import msgspec
 
 from sync_core.completion import GivenCompletion, WriterTables, is_edited, read_of_others
 from sync_core.document.calls import Attempt, Call, derive_call
+from sync_core.document.guarded import Guarded, Moved, outcome_rank
 from sync_core.document.history import History
 from sync_core.document.placed import Placed
 from sync_core.document.view import CompletionState, TaskCompletion
@@ -26,6 +27,7 @@ from sync_core.entry import (
     entry_hash,
 )
 from sync_core.ids import StreamName
+from sync_core.rulings import Approval, ApprovalRequest, Approved, Contradicted, Doubted, Granted, Held, Settled
 
 __all__ = ["Records", "Touched"]
 
@@ -38,26 +40,28 @@ class Touched(msgspec.Struct, frozen=True):
     slots: frozenset[str] = frozenset()
     notes: frozenset[str] = frozenset()
     calls: frozenset[_CallKey] = frozenset()
+    approvals: frozenset[str] = frozenset()
     history: bool = False
     version: bool = False
     completed: bool = False
 
 
 class _Step:
-    """All that was recorded of one step. Outcomes are by attempt: the one that stands, whoever wrote it."""
+    """All that was recorded of one step. Outcomes are by attempt and device: the one that stands of each."""
 
     __slots__ = ("intents", "outcomes", "plan")
 
     def __init__(self) -> None:
         self.intents: dict[str, Attempt] = {}
-        self.outcomes: dict[str, tuple[CallOutcome, str | None]] = {}
+        self.outcomes: dict[str, dict[str, tuple[CallOutcome, str | None]]] = {}
         self.plan: Plan | None = None
 
 
 class Records:
-    """Calls, plans, versions, completion and history of a task."""
+    """Calls, plans, versions, completion and history of a task; `guarded` holds what the authority ruled."""
 
     def __init__(self) -> None:
+        self.guarded = Guarded()
         self.history = History()
         self.version = 1
         self._completions = Placed[GivenCompletion]()
@@ -87,9 +91,19 @@ class Records:
             case CallIntent():
                 self._add_intent(record, entry)
             case CallOutcome():
-                self._add_outcome(record, entry.blob)
+                self._add_outcome(record, entry.device, entry.blob)
             case Plan():
                 self._add_plan(record)
+            case ApprovalRequest():
+                self.highest_n = max(self.highest_n, record.n)
+                return self._moved(self.guarded.ask(record, entry.device))
+            case Approval():
+                return self._moved(self.guarded.give(record, entry.device))
+            case Approved() | Granted() | Doubted() | Settled() | Contradicted() | Held():
+                if isinstance(record, Granted):
+                    self._step(record.version, record.step)
+                    self._step_of.setdefault(record.attempt, (record.version, record.step))
+                return self._moved(self.guarded.rule(record, entry))
             case VersionDecision():
                 self.version = max(self.version, record.version)
                 return Touched(version=True)
@@ -109,10 +123,16 @@ class Records:
         self._stale.add(key)
         return Touched(calls=frozenset((key,)))
 
+    def _moved(self, moved: Moved) -> Touched:
+        self._stale |= {key for key in moved.calls if key in self._steps}
+        return Touched(slots=moved.slots, calls=moved.calls, approvals=moved.approvals)
+
     def place(self, entry: Entry) -> Touched | None:
         """Take note of the place of an entry that is here already; return what that changes, None for most."""
         if entry.kind is EntryKind.COMPLETION and self._completions.place(entry):
             return Touched(completed=True)
+        if entry.kind is EntryKind.RULING and isinstance(record := decode_record(entry.kind, entry.payload), Held):
+            return self._moved(self.guarded.rule(record, entry))
         return None
 
     def _step(self, version: int, step: str) -> _Step:
@@ -135,11 +155,11 @@ class Records:
         self._step_of[record.attempt] = (record.version, record.step)
         self.highest_n = max(self.highest_n, record.n)
 
-    def _add_outcome(self, record: CallOutcome, blob: str | None) -> None:
-        outcomes = self._step(record.version, record.step).outcomes
-        known = outcomes.get(record.attempt)
+    def _add_outcome(self, record: CallOutcome, device: str, blob: str | None) -> None:
+        outcomes = self._step(record.version, record.step).outcomes.setdefault(record.attempt, {})
+        known = outcomes.get(device)
         outcome = (record, blob)
-        outcomes[record.attempt] = outcome if known is None else min(known, outcome, key=_standing)
+        outcomes[device] = outcome if known is None else min(known, outcome, key=outcome_rank)
 
     def _add_plan(self, record: Plan) -> None:
         step = self._step(record.version, record.step)
@@ -153,19 +173,19 @@ class Records:
         if self._stale:
             calls = dict(self._calls)
             for version, name in sorted(self._stale):
-                step = self._steps[version, name]
-                if step.intents or step.plan:
-                    calls[version, name] = self._derive(version, name, step)
+                call = self._derive(version, name, self._steps[version, name])
+                if call is not None:
+                    calls[version, name] = call
             self._calls = calls
             self._stale = set()
         return self._calls
 
-    def _derive(self, version: int, name: str, step: _Step) -> Call:
-        attempts = [
-            _with_outcome(attempt, *step.outcomes[attempt.attempt]) if attempt.attempt in step.outcomes else attempt
-            for attempt in step.intents.values()
-        ]
-        return derive_call(name, version, attempts, step.plan, self.running)
+    def _derive(self, version: int, name: str, step: _Step) -> Call | None:
+        attempts = self.guarded.attempts((version, name), step.intents, step.outcomes)
+        if not attempts and step.plan is None:
+            return None
+        contradictions = self.guarded.contradictions((version, name))
+        return derive_call(name, version, attempts, step.plan, self.running, contradictions)
 
     def completion(self) -> TaskCompletion:
         """Return how far the standing version is finished, as its completions alone say."""
@@ -206,18 +226,6 @@ class Records:
     def rows(self, stream: StreamName) -> list[bytes]:
         """Return the sorted hashes of all entries that were taken of a stream: what a digest covers."""
         return sorted(self._hashes.get(stream.value, ()))
-
-
-def _with_outcome(attempt: Attempt, outcome: CallOutcome, blob: str | None) -> Attempt:
-    return msgspec.structs.replace(
-        attempt, ok=outcome.ok, result=outcome.result, blob=blob, error=outcome.error, lost=outcome.lost
-    )
-
-
-def _standing(outcome: tuple[CallOutcome, str | None]) -> tuple[bool, bool, str, str, str]:
-    """Of two outcomes of one attempt a success stands before a failure, a result before a lost one; then by content."""
-    record, blob = outcome
-    return not record.ok, record.lost, record.result or "", blob or "", record.error or ""
 
 
 def _claim(attempt: Attempt) -> tuple[int, str, str, str, str, str, int]:

@@ -95,7 +95,8 @@ class Slot(msgspec.Struct, frozen=True):
     `candidates` has one per distinct value that counts for the state (the highest (n, write_id) of each value, highest
     first); `proposals` are proposed values beside a confirmed one. `token` holds the ids of all live writes.
     `redefined`: definitions that differ are live at once, and the highest (n, key) is shown.
-    `schema_error` flags a stored value that fails the definition that is shown now.
+    `schema_error` flags a stored value that fails the definition that is shown now. `held`: the authority holds the
+    slot, its value is the authority's, and nobody writes it here.
     """
 
     name: str
@@ -107,6 +108,7 @@ class Slot(msgspec.Struct, frozen=True):
     redefined: bool = False
     secret: bool = False
     schema_error: str | None = None
+    held: bool = False
 
     @property
     def value(self) -> JsonValue:

@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping
 from enum import StrEnum
+from types import MappingProxyType
 
 import msgspec
 
+from sync_core.document.approvals import RequestedApproval
 from sync_core.document.calls import Call
 from sync_core.document.history import HistoryEntry
 from sync_core.document.notes import Note
@@ -39,6 +41,7 @@ class TaskView(msgspec.Struct, frozen=True):
 
     `slots` holds every slot with a definition or a live write, `notes` every note with text; `calls` is by (version,
     step) and holds planned steps too; `history` is in order. `version` is the highest business version, at least 1.
+    `approvals` are the requests for a person's approval, by id.
     `writes` counts slot and note writes over the task's life, for the growth warning (see `growth`).
     """
 
@@ -50,6 +53,7 @@ class TaskView(msgspec.Struct, frozen=True):
     history: tuple[HistoryEntry, ...]
     completion: TaskCompletion = TaskCompletion()
     writes: int = 0
+    approvals: Mapping[str, RequestedApproval] = MappingProxyType({})
 
     @property
     def completed(self) -> bool:

@@ -4,9 +4,11 @@ from enum import StrEnum
 
 import msgspec
 
+from sync_core.document.approvals import RequestedApproval
 from sync_core.document.slots import Slot
 
 __all__ = [
+    "ApprovalChanged",
     "CallChanged",
     "Change",
     "Completed",
@@ -71,6 +73,14 @@ class CallChanged(msgspec.Struct, frozen=True, tag="call"):
     local: bool
 
 
+class ApprovalChanged(msgspec.Struct, frozen=True, tag="approval"):
+    """A request for approval was made, or the authority ruled on it; `request` is how it stands."""
+
+    task: str
+    request: RequestedApproval
+    local: bool
+
+
 class HistoryChanged(msgspec.Struct, frozen=True, tag="history"):
     task: str
     local: bool
@@ -130,6 +140,7 @@ Change = (
     SlotChanged
     | NoteChanged
     | CallChanged
+    | ApprovalChanged
     | HistoryChanged
     | VersionChanged
     | Completed

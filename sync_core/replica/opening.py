@@ -82,11 +82,12 @@ def _refuse_unknown(task: TaskReplica, opening: Opening) -> None:
 
 def _decide_version(task: TaskReplica, version: int) -> None:
     assert task.document is not None
+    epoch = task.stream(StreamName.STATE).epoch
     if version > task.document.view().version:
-        decision = task.document.decide_version(version, task.core.device)
+        decision = task.document.decide_version(version, task.core.device, epoch)
     else:
         # The first entry of a new task: it makes the task known to others.
-        decision = VersionDecision(version, task.core.device)
+        decision = VersionDecision(version, task.core.device, epoch)
     entry = task.append(StreamName.STATE, EntryKind.VERSION, encode_record(decision))
     task.document.record(entry)
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from sync_core.document.document import Touched
 from sync_core.document.view import TaskView
 from sync_core.replica.changes import (
+    ApprovalChanged,
     CallChanged,
     Change,
     Completed,
@@ -23,6 +24,11 @@ def difference(before: TaskView, now: TaskView) -> Touched:
         slots=frozenset(name for name in {*before.slots, *now.slots} if before.slots.get(name) != now.slots.get(name)),
         notes=frozenset(name for name in {*before.notes, *now.notes} if before.notes.get(name) != now.notes.get(name)),
         calls=frozenset(key for key in {*before.calls, *now.calls} if before.calls.get(key) != now.calls.get(key)),
+        approvals=frozenset(
+            name
+            for name in {*before.approvals, *now.approvals}
+            if before.approvals.get(name) != now.approvals.get(name)
+        ),
         history=before.history != now.history,
         version=before.version != now.version,
         completed=before.completion != now.completion,
@@ -34,11 +40,13 @@ def changes_of(task: str, view: TaskView, touched: Iterable[Touched], *, local: 
     slots: set[str] = set()
     notes: set[str] = set()
     calls: set[tuple[int, str]] = set()
+    approvals: set[str] = set()
     history = version = completed = False
     for part in touched:
         slots |= part.slots
         notes |= part.notes
         calls |= part.calls
+        approvals |= part.approvals
         history = history or part.history
         version = version or part.version
         completed = completed or part.completed
@@ -50,6 +58,8 @@ def changes_of(task: str, view: TaskView, touched: Iterable[Touched], *, local: 
         note = view.notes.get(name)
         changes.append(NoteChanged(task, name, note.content_sha256 if note else "", local))
     changes += [CallChanged(task, number, step, local) for number, step in sorted(calls)]
+    requests = [view.approvals[name] for name in sorted(approvals) if name in view.approvals]
+    changes += [ApprovalChanged(task, request, local) for request in requests]
     if history:
         changes.append(HistoryChanged(task, local))
     if completed:
