@@ -17,13 +17,18 @@ class RelaySettings(msgspec.Struct, frozen=True):
     only a loopback relay may be open, for trying out; and for what is no port.
 
     `secret` signs tokens (HS256). `origins` are the browser origins that may connect; none by default. `hosts` are the
-    names under which the relay is reached, for the Host check; any if empty.
+    names under which the relay is reached, for the Host check; any if empty. `auth_keys` is the file of public keys
+    that check tokens instead of a secret; `revocations` the file of what is withdrawn. Both are looked at every
+    `access_reread_ms`, and read again when they changed.
     """
 
     db: Path
     host: str = "127.0.0.1"
     port: int = 8700
     secret: str | None = None
+    auth_keys: Path | None = None
+    revocations: Path | None = None
+    access_reread_ms: int = 5_000
     origins: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
     connections_max: int = 4_096
@@ -42,16 +47,28 @@ class RelaySettings(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         if not 0 <= self.port < 2**16:
             raise ValueRefused("A port is from 0 to 65535.", hint="Leave it out for 8700; 0 picks a free one.")
-        if self.secret is None and not is_loopback(self.host):
+        if self.is_open and not is_loopback(self.host):
             raise ValueRefused(
                 "A relay without a secret listens on loopback only.",
-                hint="Give --auth-secret-file to check tokens, or leave --host at 127.0.0.1.",
+                hint="Give --auth-secret-file or --auth-keys to check tokens, or leave --host at 127.0.0.1.",
+            )
+        if self.secret is not None and self.auth_keys is not None:
+            raise ValueRefused("Tokens are checked with a secret or with public keys, not with both.")
+        if self.is_open and self.revocations is not None:
+            raise ValueRefused(
+                "An open relay checks no tokens, so it can withdraw none.",
+                hint="Give --auth-secret-file or --auth-keys.",
             )
         if self.secret is not None and len(self.secret.encode()) < SECRET_BYTES_MIN:
             raise ValueRefused(
                 f"The secret is shorter than {SECRET_BYTES_MIN} bytes.",
                 hint='Make one with python -c "import secrets; print(secrets.token_hex(32))".',
             )
+
+    @property
+    def is_open(self) -> bool:
+        """Whether no tokens are asked for."""
+        return self.secret is None and self.auth_keys is None
 
 
 def is_loopback(host: str) -> bool:

@@ -10,8 +10,11 @@ Order is the contract. The driver takes the effects of one or more events and ca
    fails is reported like a commit that failed, with the reads that were not answered.
 """
 
+from collections.abc import Callable
+
 import msgspec
 
+from server_relay.admission import Admit, Grant
 from server_relay.records import MailboxWrite, StoredEntry, TaskImage
 from sync_core.errors import SegueError
 from sync_core.frames import TaskListing
@@ -19,6 +22,7 @@ from sync_core.ids import StreamName
 from sync_core.wire import ClientFrame
 
 __all__ = [
+    "AccessChanged",
     "BlobHashed",
     "BlobRead",
     "Close",
@@ -129,7 +133,8 @@ class ReadPiece(_TaskRead, frozen=True):
 
 
 class ReadListing(_Value, frozen=True):
-    """Read a page of a subject's tasks in key order; answered with `ListingRead`."""
+    """Read a page of a subject's tasks in key order, only those at or below the keys `within` unless that is None;
+    answered with `ListingRead`."""
 
     conn: int
     subject: str
@@ -137,6 +142,7 @@ class ReadListing(_Value, frozen=True):
     prefix: str
     after: str
     tasks_max: int
+    within: tuple[str, ...] | None = None
 
 
 RelayRead = LoadTask | LookUp | ReadTail | ReadBlob | HashBlob | ReadPiece | ReadListing
@@ -180,6 +186,14 @@ class Drained(_Value, frozen=True):
 
     conn: int
     out_bytes: int
+
+
+class AccessChanged(_Value, frozen=True):
+    """Keys or the revocation list changed: logins are judged by `admit` from now on, and a connection whose grant no
+    longer `stands` ends."""
+
+    admit: Admit
+    stands: Callable[[Grant], bool]
 
 
 class Tick(_Value, frozen=True):
@@ -271,4 +285,6 @@ class CommitFailed(_Value, frozen=True):
 
 
 RelayAnswer = TaskLoaded | LookedUp | TailRead | BlobRead | BlobHashed | PieceRead | ListingRead
-RelayEvent = Connected | Received | Malformed | Disconnected | Drained | Tick | RelayAnswer | CommitFailed
+RelayEvent = (
+    Connected | Received | Malformed | Disconnected | Drained | AccessChanged | Tick | RelayAnswer | CommitFailed
+)

@@ -106,9 +106,8 @@ def pump(turn: Turn, session: Session) -> None:
     request = session.requests.popleft()
     session.reading = request
     if isinstance(request, ListTasks):
-        turn.reads.append(
-            ReadListing(session.conn, grant.subject, request.request, request.prefix, request.after, LISTING_PAGE_TASKS)
-        )
+        page = (request.request, request.prefix, request.after, LISTING_PAGE_TASKS)
+        turn.reads.append(ReadListing(session.conn, grant.subject, *page, grant.tasks))
     else:
         turn.reads.append(
             ReadPiece(grant.subject, request.task, session.conn, request.sha256, request.offset, BLOB_PIECE_BYTES)

@@ -13,9 +13,11 @@ from collections.abc import Sequence
 
 import msgspec
 
-from server_relay.admission import Admit, LoginRefused
+from server_relay.admission import Admit, Grant, LoginRefused
+from server_relay.border import keep_out
 from server_relay.config import RelaySettings
 from server_relay.effects import (
+    AccessChanged,
     BlobHashed,
     BlobRead,
     Close,
@@ -41,7 +43,7 @@ from server_relay.effects import (
 )
 from server_relay.fanout import CATCH_UP_ROOM_BYTES, pump
 from server_relay.sessions import CLOSE_POLICY, CLOSE_TRY_LATER, REQUESTS_MAX, Session, Turn
-from server_relay.tasks import Tasks, refuse
+from server_relay.tasks import TaskFrame, Tasks, refuse
 from sync_core.errors import ProtocolError, SegueError, ValueRefused
 from sync_core.frames import (
     WIRE_VERSION,
@@ -138,7 +140,12 @@ class Relay:
             case Malformed(conn, sentence):
                 if conn in self._sessions:
                     self._refuse(turn, self._sessions[conn], ProtocolError(sentence))
+            case AccessChanged():
+                # Who is shut out now still gets the receipts of what was stored of it.
+                self._tasks.flush(turn)
+                self._access_changed(turn, event)
             case Tick():
+                self._tasks.flush(turn)
                 self._tick(turn)
             case CommitFailed():
                 self._commit_failed(turn, event)
@@ -197,14 +204,21 @@ class Relay:
             elif isinstance(frame, Hello):
                 hello = _whole_hello(session, frame)
                 if hello is not None:
-                    self._tasks.submit(turn, session, session.grant.subject, hello.task, hello)
+                    self._submit(turn, session, session.grant, hello.task, hello)
             elif isinstance(frame, (DigestAt, SnapshotOffer, SnapshotConfirmed)):
                 task, _ = split_stream(frame.stream)
-                self._tasks.submit(turn, session, session.grant.subject, task, frame)
+                self._submit(turn, session, session.grant, task, frame)
             else:
-                self._tasks.submit(turn, session, session.grant.subject, frame.task, frame)
+                self._submit(turn, session, session.grant, frame.task, frame)
         except (ProtocolError, ValueRefused) as error:
             self._refuse(turn, session, error)
+
+    def _submit(self, turn: Turn, session: Session, grant: Grant, task: str, frame: TaskFrame) -> None:
+        if grant.admits(task):
+            self._tasks.submit(turn, session, grant.subject, task, frame)
+        else:
+            self.counts["refused_tasks"] += 1
+            keep_out(turn, session, check_task(task), frame)
 
     def _login(self, turn: Turn, session: Session, login: Login) -> None:
         """Open the session, or renew its grant with a fresh token of the same device."""
@@ -217,8 +231,8 @@ class Relay:
             return
         if before is None:
             self._strangers -= 1
-        elif (before.principal, before.device, before.subject) != (grant.principal, grant.device, grant.subject):
-            raise ProtocolError("A session is renewed by the device that opened it.")
+        elif _who(before) != _who(grant):
+            raise ProtocolError("A session is renewed by the device that opened it, and for the same tasks.")
         session.grant = grant
         turn.reply(session, Welcome(WIRE_VERSION, turn.now_ms, grant.role.value, grant.principal))
 
@@ -253,6 +267,14 @@ class Relay:
                 turn.close(session, CLOSE_POLICY, "does not read")
         self._tasks.forget_idle(turn.now_ms)
 
+    def _access_changed(self, turn: Turn, changed: AccessChanged) -> None:
+        """Judge logins anew, and end for good the connections whose grant was withdrawn."""
+        self._admit = changed.admit
+        for session in self._sessions.values():
+            if session.grant is not None and not session.closed and not changed.stands(session.grant):
+                self.counts["refused_revoked"] += 1
+                refuse(turn, session, "revoked", ProtocolError("The device's access was withdrawn."), final=True)
+
     def _commit_failed(self, turn: Turn, failed: CommitFailed) -> None:
         """Forget what was held of the touched tasks, and close every connection that had a part in it: it comes again
         and finds what is durable."""
@@ -273,6 +295,11 @@ class Relay:
         sessions = [self._sessions[conn] for conn in sorted(conns) if conn in self._sessions]
         for session in sessions + self._tasks.drop(keys):
             turn.close(session, CLOSE_TRY_LATER, failed.error.code)
+
+
+def _who(grant: Grant) -> tuple[str, str, str, tuple[str, ...] | None]:
+    """What stays the same when a grant is renewed."""
+    return grant.principal, grant.device, grant.subject, grant.tasks
 
 
 def _whole_hello(session: Session, hello: Hello) -> Hello | None:

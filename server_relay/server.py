@@ -17,10 +17,11 @@ from websockets.asyncio.server import serve as serve_websockets
 from websockets.http11 import Request, Response
 from websockets.typing import Origin
 
-from server_relay.admission import TokenGate, admit_anyone
+from server_relay.access import AccessFiles
 from server_relay.clock import RelayClock
 from server_relay.config import RelaySettings, is_loopback
 from server_relay.effects import (
+    AccessChanged,
     Close,
     CommitFailed,
     Connected,
@@ -72,10 +73,10 @@ class RelayServer:
     """A running relay: see `serve`. `port` is the bound one."""
 
     def __init__(self, settings: RelaySettings, mailbox: Mailbox) -> None:
-        admit = admit_anyone if settings.secret is None else TokenGate(settings.secret)
         self._settings = settings
         self._mailbox = mailbox
-        self._relay = Relay(admit, os.urandom, settings)
+        self._access = AccessFiles(settings)
+        self._relay = Relay(self._access.access.admit, os.urandom, settings)
         self._peers: dict[int, Peer] = {}
         self._numbers = itertools.count(1)
         self._inbox: list[RelayEvent] = []
@@ -120,7 +121,7 @@ class RelayServer:
             backlog=_LISTEN_BACKLOG,
         )
         self.port = int(next(iter(self._server.sockets)).getsockname()[1])
-        self._tasks = [asyncio.create_task(self._conduct()), asyncio.create_task(self._tick())]
+        self._tasks = [asyncio.create_task(work) for work in (self._conduct(), self._tick(), self._reread())]
 
     async def closed(self) -> None:
         """Return once the relay was closed; raises what ended it if it failed. Who stops waiting stops nothing."""
@@ -134,12 +135,18 @@ class RelayServer:
         self._server.close(close_connections=False)
         self._wake.set()
         await asyncio.wait(self._tasks[:1])
-        self._tasks[1].cancel()
+        for task in self._tasks[1:]:
+            task.cancel()
         for peer in self._peers.values():
             peer.taken()
             peer.close(GOING_AWAY, "the relay stops")
         await self._server.wait_closed()
         await self._mailbox.close()
+
+    @property
+    def access_trouble(self) -> str:
+        """Why the files that say who may take part cannot be understood at present; '' if they can."""
+        return self._access.trouble
 
     async def metrics(self) -> RelayMetrics:
         """Return the relay's figures."""
@@ -259,6 +266,14 @@ class RelayServer:
         while True:
             await asyncio.sleep(_TICK_S)
             self._post(Tick())
+
+    async def _reread(self) -> None:
+        """Look at the files that say who may take part; what changed holds for live connections, too."""
+        while True:
+            await asyncio.sleep(self._settings.access_reread_ms / 1000)
+            if await asyncio.to_thread(self._access.reread):
+                access = self._access.access
+                self._post(AccessChanged(access.admit, access.stands))
 
     def _now_ms(self) -> int:
         return self._clock.now_ms(_wall_ms(), _mono_ms())

@@ -42,10 +42,10 @@ TABLE = (
         "transport points runner stats link tools idempotency given changes listing opening readable stored handle"
         " history notes recorded calls slots restore audit brief model_tools turns task endpoint",
     ),
-    Layer("server_relay", "config clock admission records effects summary", pure=True),
-    Layer("server_relay", "sessions streams fanout hello blobs snapshots intake tasks relay", pure=True),
+    Layer("server_relay", "config clock admission revocations tokens records effects summary", pure=True),
+    Layer("server_relay", "sessions border streams fanout hello blobs snapshots intake tasks relay", pure=True),
     Layer("server_relay/mailbox", "mailbox schema writing reading sqlite_mailbox"),
-    Layer("server_relay", "metrics peers server __main__"),
+    Layer("server_relay", "metrics peers access server __main__"),
     Layer("sync_core", "testing __init__"),
     Layer("clients", "config"),
     Layer(

@@ -45,8 +45,9 @@ def token(
     """Make a token for a device. The secret is never an argument: other users could read it."""
 
     def made() -> Answer:
-        from server_relay.admission import Role, make_token
+        from server_relay.admission import Role
         from server_relay.config import SECRET_BYTES_MIN, read_secret
+        from server_relay.tokens import make_token
 
         secret = read_secret(auth) if auth is not None else os.environ.get("SEGUE_AUTH_SECRET", "").strip()
         if not secret:

@@ -235,11 +235,16 @@ def _piece(connection: sqlite3.Connection, task: int | None, read: ReadPiece) ->
 
 
 def _listing(connection: sqlite3.Connection, read: ReadListing) -> ListingRead:
-    rows = connection.execute(
+    query = (
         "SELECT id, task, version, calls_done, calls_in_doubt, completed, stored_at_ms FROM tasks"
-        " WHERE subject = ? AND task > ? AND task >= ? AND task < ? AND stored_no > 0 ORDER BY task LIMIT ?",
-        (read.subject, read.after, read.prefix, read.prefix + _LAST_CHARACTER, read.tasks_max + 1),
-    ).fetchall()
+        " WHERE subject = ? AND task > ? AND task >= ? AND task < ? AND stored_no > 0"
+    )
+    values: list[str | int] = [read.subject, read.after, read.prefix, read.prefix + _LAST_CHARACTER]
+    if read.within is not None:
+        # `0` follows `/` in the order of characters: what lies between is below the key.
+        query += f" AND ({' OR '.join(['task = ? OR task > ? AND task < ?'] * len(read.within)) or '0'})"
+        values += [bound for key in read.within for bound in (key, f"{key}/", f"{key}0")]
+    rows = connection.execute(query + " ORDER BY task LIMIT ?", [*values, read.tasks_max + 1]).fetchall()
     tasks = tuple(
         TaskListing(key, version, _planned(connection, task), done, in_doubt, bool(completed), at_ms)
         for task, key, version, done, in_doubt, completed, at_ms in rows[: read.tasks_max]

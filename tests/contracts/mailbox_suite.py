@@ -137,6 +137,19 @@ class MailboxSuite:
         )
         assert (await tail(mailbox)).entries == rows
 
+    async def test_a_listing_within_keys_holds_them_and_what_is_below(self, mailbox: Mailbox) -> None:
+        keys = ("a", "a-b", "a/b", "a/b/c", "a0", "ab", "b", "b/c")
+        await mailbox.commit([write for key in keys for write in (start(task=key), append(stored(1, 1), task=key))])
+
+        async def within(*keys: str, tasks_max: int = 10) -> tuple[list[str], bool]:
+            (answer,) = await mailbox.read([ReadListing(7, SUBJECT, 3, "", "", tasks_max, keys)])
+            assert isinstance(answer, ListingRead)
+            return [task.task for task in answer.tasks], answer.more
+
+        assert await within("a") == (["a", "a/b", "a/b/c"], False)
+        assert await within("b", "a/b", tasks_max=2) == (["a/b", "a/b/c"], True)
+        assert await within() == ([], False)
+
     async def test_appends_of_one_commit_may_be_of_many_tasks_and_subjects(self, mailbox: Mailbox) -> None:
         mine, theirs = append(stored(1, 1)), append(stored(1, 1, writer=9), subject="umbrella")
         await mailbox.commit([start(), mine, start(subject="umbrella"), theirs])

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from server_relay.__main__ import main
-from server_relay.admission import Role, make_token
+from server_relay.admission import Role
+from server_relay.tokens import make_token
 from tests.processor import starts_fast
 from tests.server_relay.wire_client import WireClient
 

@@ -245,6 +245,7 @@ class MailboxState:
             if subject == read.subject
             and task.startswith(read.prefix)
             and task > read.after
+            and (read.within is None or any(f"{task}/".startswith(f"{key}/") for key in read.within))
             and self._tasks[subject, task].log
         )
         tasks = tuple(self._listed(read.subject, task) for task in keys[: read.tasks_max])

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from server_relay.admission import Role, make_token
+from server_relay.admission import Role
 from server_relay.config import RelaySettings
 from server_relay.server import RelayServer, serve
+from server_relay.tokens import make_token
 from sync_core.endpoint.endpoint import Endpoint
 from sync_core.endpoint.link import Backoff
 from sync_core.endpoint.opening import Opening

@@ -1,0 +1,147 @@
+"""Keys and revocations of a running relay: read again when they change, in force on live sockets."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from server_relay.admission import Role
+from server_relay.config import RelaySettings
+from server_relay.server import serve
+from server_relay.sessions import CLOSE_POLICY
+from server_relay.tokens import make_token
+from sync_core.errors import ValueRefused
+from sync_core.frames import Login, Receipt, Refused, Welcome
+from tests.server_relay.wire_client import WireClient, history_entry
+
+TASK, PHONE = "expense/TRIP-118", 700_001
+OLD, NEW = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
+
+
+def token(key: Ed25519PrivateKey, device: str = "phone", life_s: int = 60) -> str:
+    return make_token(
+        key,
+        principal="anna",
+        device=device,
+        subject="acme",
+        role=Role.WRITE,
+        expires_s=int(time.time()) + life_s,
+        token_id=f"token of {device}",
+    )
+
+
+def pem(*keys: Ed25519PrivateKey) -> bytes:
+    return b"".join(key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo) for key in keys)
+
+
+def refused(client: WireClient) -> list[tuple[str, bool]]:
+    return [(frame.code, frame.final) for frame in client.frames if isinstance(frame, Refused)]
+
+
+async def until(reached: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not reached():  # noqa: ASYNC110 (nobody tells when)
+            await asyncio.sleep(0)
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> RelaySettings:
+    (tmp_path / "keys.pem").write_bytes(pem(OLD, NEW))
+    (tmp_path / "revoked").write_text("")
+    return RelaySettings(
+        db=tmp_path / "relay.db",
+        port=0,
+        auth_keys=tmp_path / "keys.pem",
+        revocations=tmp_path / "revoked",
+        access_reread_ms=20,
+    )
+
+
+async def test_a_revoked_device_loses_its_live_socket_for_good(settings: RelaySettings) -> None:
+    relay = await serve(settings)
+    assert settings.revocations is not None
+    async with (
+        await WireClient.open(relay.port, "phone", token=token(NEW)) as phone,
+        await WireClient.open(relay.port, "desk", token=token(NEW, "desk")) as desk,
+    ):
+        settings.revocations.write_text("token token of phone\n")
+        assert await phone.closed() == CLOSE_POLICY
+        assert [(frame.code, frame.final) for frame in phone.frames if isinstance(frame, Refused)] == [
+            ("revoked", True)
+        ]
+        await desk.push(TASK, history_entry(TASK, PHONE, 1, "desk"))
+        await desk.next(Receipt)
+        async with await WireClient.raw(relay.port) as again:
+            await again.send(Login(1, "acme", "phone", token(NEW)))
+            assert (await again.next(Refused)).final
+    await relay.close()
+
+
+async def test_a_key_that_was_rotated_out_ends_what_it_admitted(settings: RelaySettings) -> None:
+    relay = await serve(settings)
+    assert settings.auth_keys is not None
+    async with (
+        await WireClient.open(relay.port, "phone", token=token(OLD)) as phone,
+        await WireClient.open(relay.port, "desk", token=token(NEW, "desk")) as desk,
+    ):
+        settings.auth_keys.write_bytes(pem(NEW))
+        assert await phone.closed() == CLOSE_POLICY
+        await (await desk.websocket.ping())
+    await relay.close()
+
+
+async def test_a_list_that_cannot_be_understood_leaves_the_last_one_in_force(settings: RelaySettings) -> None:
+    assert settings.revocations is not None
+    settings.revocations.write_text("device acme/phone\n")
+    relay = await serve(settings)
+    settings.revocations.write_text("nonsense\n")
+    await until(lambda: relay.access_trouble != "")
+    async with await WireClient.raw(relay.port) as phone:
+        await phone.send(Login(1, "acme", "phone", token(NEW)))
+        assert (await phone.next(Refused)).code == "revoked"
+    settings.revocations.write_text("")
+    await until(lambda: relay.access_trouble == "")
+    async with await WireClient.open(relay.port, "phone", token=token(NEW)):
+        pass
+    await relay.close()
+
+
+async def test_a_relay_does_not_start_with_files_that_it_cannot_understand(settings: RelaySettings) -> None:
+    assert settings.auth_keys is not None
+    assert settings.revocations is not None
+    settings.revocations.write_text("nonsense\n")
+    with pytest.raises(ValueRefused, match="Line 1"):
+        await serve(settings)
+    settings.revocations.unlink()
+    with pytest.raises(ValueRefused, match="cannot be read"):
+        await serve(settings)
+    settings.revocations.write_text("")
+    settings.auth_keys.write_text("no key")
+    with pytest.raises(ValueRefused, match="no keys"):
+        await serve(settings)
+    settings.auth_keys.write_bytes(pem(NEW))
+    await (await serve(settings)).close()
+
+
+async def test_a_token_that_ends_closes_the_socket_within_five_seconds_unless_it_is_renewed(
+    settings: RelaySettings,
+) -> None:
+    """RS-24, SE-19."""
+    relay = await serve(settings)
+    async with (
+        await WireClient.open(relay.port, "phone", token=token(NEW, life_s=2)) as phone,
+        await WireClient.open(relay.port, "desk", token=token(NEW, "desk", life_s=2)) as desk,
+    ):
+        began_s = time.monotonic()
+        await desk.send(Login(1, "acme", "desk", token(NEW, "desk")))
+        await desk.next(Welcome)
+        assert await phone.closed() == CLOSE_POLICY
+        assert time.monotonic() - began_s < 2 + 5
+        assert refused(phone) == [("credentials", False)]
+        await desk.push(TASK, history_entry(TASK, PHONE, 1, "desk"))
+        await desk.next(Receipt)
+    await relay.close()
