@@ -1,13 +1,14 @@
 """The command line: all commands, put together."""
 
+from contextlib import AbstractContextManager
 from importlib.metadata import PackageNotFoundError, version
-from typing import Annotated
+from typing import Annotated, Protocol
 
 import typer
 from typer.core import TyperGroup
 
 from clients.config import WrongUsage
-from clients.desktop import audit, note, services, slot, task, watch
+from clients.desktop import audit, ending, note, services, slot, stats, task, watch
 from clients.desktop.connection import connected
 from clients.desktop.output import emit_error
 
@@ -18,8 +19,43 @@ _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 """Base of what typer raises for wrong usage; where it lies depends on typer's version."""
 
 
+_GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("A task", ("tasks", "show", "brief", "calls", "history", "watch", "slot", "note")),
+    ("Its end on this device", ("evict",)),
+    ("Audit", ("replay", "export", "restore")),
+    ("Looking after it", ("stats", "token", "relay", "demo", "rehearse")),
+)
+"""How the help puts the commands together."""
+
+
+class _Formatter(Protocol):
+    """What the help is written with; where its class lies depends on typer's version."""
+
+    width: int
+
+    def section(self, name: str) -> AbstractContextManager[None]: ...
+
+    def write_dl(self, rows: list[tuple[str, str]]) -> None: ...
+
+
 class _Commands(TyperGroup):
-    """The commands. With `--json`, wrong usage of one is one document, too."""
+    """The commands, told in groups. With `--json`, wrong usage of one is one document, too."""
+
+    def format_commands(self, ctx: typer.Context, formatter: _Formatter) -> None:  # type: ignore[override]
+        """Write every command in its group; one that is in none comes last."""
+        grouped = {name for _, names in _GROUPS for name in names}
+        others = tuple(name for name in self.list_commands(ctx) if name not in grouped)
+        widest = max(map(len, self.commands))
+        for title, names in (*_GROUPS, ("Other", others)):
+            # Padded, so that the descriptions of all groups stand in one column.
+            rows = [
+                (name.ljust(widest), self.commands[name].get_short_help_str(formatter.width - 6 - widest))
+                for name in names
+                if name in self.commands
+            ]
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
         ctx.meta["segue.json"] = "--json" in args
@@ -71,5 +107,7 @@ task.register(app)
 audit.register(app)
 app.add_typer(slot.app, name="slot")
 app.add_typer(note.app, name="note")
+ending.register(app)
+app.command("stats")(connected(stats.stats))
 app.command("watch")(connected(watch.watch))
 services.register(app)

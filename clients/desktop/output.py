@@ -71,6 +71,8 @@ _STYLES = {
     "done": "green",
     "live": "green",
     "offline": "yellow",
+    "warning": "yellow",
+    "limit": "bold red",
 }
 
 

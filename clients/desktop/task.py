@@ -1,4 +1,4 @@
-"""`segue tasks, show, brief, calls, history, stats`: what there is, and how it stands."""
+"""`segue tasks, show, brief, calls, history`: what there is, and how it stands."""
 
 from typing import Annotated, Literal
 
@@ -12,7 +12,7 @@ from sync_core.document.calls import CallState
 from sync_core.endpoint.listing import TaskInfo
 from sync_core.values import canonical
 
-__all__ = ["brief", "calls", "history", "register", "show", "stats", "tasks"]
+__all__ = ["brief", "calls", "history", "register", "show", "tasks"]
 
 _TaskKey = Annotated[str, typer.Argument(metavar="TASK", help="The task's key, for example expense/TRIP-118.")]
 
@@ -25,7 +25,6 @@ def register(app: typer.Typer) -> None:
         ("brief", brief),
         ("calls", calls),
         ("history", history),
-        ("stats", stats),
     ):
         app.command(name)(connected(command))
 
@@ -125,19 +124,6 @@ async def history(
         lines = tuple(map(message_line, messages)) or ("Nothing was said.",)
         document: dict[str, JsonDocument] = {"task": task, "messages": told, "relay": sending.document()}
         return Answer(document, (*lines, *sending.sentences()), sending.exit_status)
-
-
-async def stats(session: Session) -> Answer:
-    """Show the sizes of this device's store."""
-    sending = await session.synced()
-    store = (await session.endpoint.stats()).store
-    found = msgspec.structs.asdict(store)
-    rows = tuple((name.replace("_", " "), str(value)) for name, value in found.items())
-    return Answer(
-        {"store": found, "relay": sending.document()},
-        (Table(("WHAT", "HOW MUCH"), rows), *sending.sentences()),
-        sending.exit_status,
-    )
 
 
 def _info_row(info: TaskInfo) -> tuple[str, ...]:

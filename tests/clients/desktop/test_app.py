@@ -30,6 +30,7 @@ NAMES = {
     "replay",
     "export",
     "restore",
+    "evict",
 }
 
 
@@ -68,12 +69,20 @@ def test_every_command_explains_itself(path: tuple[str, ...]) -> None:
 @pytest.mark.parametrize("group", [(), ("slot",), ("note",)], ids=" ".join)
 def test_every_command_is_told_in_a_line_of_80_columns(group: tuple[str, ...]) -> None:
     lines = CliRunner().invoke(app, [*group, "--help"], env={"COLUMNS": "80"}).output.splitlines()
-    commands = lines[lines.index("Commands:") + 1 :]
+    first = lines.index("Commands:" if group else "A task:") + 1
+    commands = [line for line in lines[first:] if line.startswith("  ")]
     names = [path[-1] for path in paths(get_command(app)) if path[:-1] == group and path]
-    assert [line.split()[0] for line in commands if line] == names
+    assert sorted(line.split()[0] for line in commands) == sorted(names)
     for line in commands:
         assert len(line) <= 80
         assert "..." not in line
+
+
+def test_every_command_stands_in_a_group_of_the_help_and_the_groups_in_one_column() -> None:
+    lines = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "80"}).output.splitlines()
+    assert "Other:" not in lines
+    commands = [line for line in lines[lines.index("A task:") + 1 :] if line.startswith("  ")]
+    assert len({len(line) - len(line.split(None, 1)[1]) for line in commands}) == 1
 
 
 @pytest.mark.parametrize(
