@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from sync_core.document.calls import Attempt, CallState, PlannedCall
+    from sync_core.document.handover import HandOverText
     from sync_core.document.notes import MergedNote, Note
     from sync_core.document.slots import Candidate, CandidateStatus, Slot, SlotDefinition, SlotState
     from sync_core.document.view import TaskView
@@ -72,6 +73,7 @@ if TYPE_CHECKING:
         Completed,
         EntryQuarantined,
         EntrySetAside,
+        HandOverChanged,
         HistoryChanged,
         LinkState,
         LogChanged,
@@ -110,6 +112,8 @@ __all__ = [
     "Gap",
     "GapKind",
     "Gauge",
+    "HandOverChanged",
+    "HandOverText",
     "HandedOver",
     "HistoryChanged",
     "HistoryTrimmed",
@@ -180,6 +184,7 @@ _HOMES = (
     "sync_core.entry",
     "sync_core.values",
     "sync_core.document.calls",
+    "sync_core.document.handover",
     "sync_core.document.notes",
     "sync_core.document.slots",
     "sync_core.document.view",

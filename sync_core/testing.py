@@ -150,7 +150,7 @@ async def two_endpoints(
 
 
 async def assert_converged(one: Endpoint, other: Endpoint, key: str) -> None:
-    """Assert that two endpoints' files hold the same task: slots, notes, calls, history, and the same digest.
+    """Assert that two endpoints' files hold the same task: slots, notes, calls, history, hand-over, and one digest.
 
     Wait for `synced` before. Raises `AssertionError` that names what differs, never its content.
     """
@@ -159,6 +159,7 @@ async def assert_converged(one: Endpoint, other: Endpoint, key: str) -> None:
         "slot": _differing(here.view.slots, there.view.slots),
         "note": _differing(here.view.notes, there.view.notes),
         "call": _differing(here.view.calls, there.view.calls),
+        "hand-over": _differing(here.view.handovers, there.view.handovers),
         "history item": _differing(dict(enumerate(here.view.history)), dict(enumerate(there.view.history))),
     }
     for what, names in differing.items():

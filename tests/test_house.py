@@ -22,8 +22,8 @@ TABLE = (
     ),
     Layer(
         "sync_core/document",
-        "slots calls approvals history diff notes view patterns definitions guarded digest genesis growth ledger placed"
-        " records shared note_table slot_table rewrite record_writes document",
+        "placed slots calls approvals history handover diff notes view patterns definitions guarded digest genesis"
+        " growth ledger records shared note_table slot_table rewrite record_writes document",
         pure=True,
     ),
     Layer(

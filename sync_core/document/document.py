@@ -110,6 +110,7 @@ class TaskDocument(RecordWrites):
             any(part.history for part in touched),
             any(part.version for part in touched),
             any(part.completed for part in touched),
+            frozenset().union(*(part.handovers for part in touched)),
         )
 
     def record(self, entry: Entry) -> Touched:
@@ -258,17 +259,20 @@ class TaskDocument(RecordWrites):
                 self._records.completion(),
                 self._growth.writes,
                 self._records.guarded.approvals(),
+                self._records.handovers.texts(),
             )
         return self._view
 
     def digest(self, stream: StreamName, writers: Mapping[int, WriterRow]) -> bytes:
         """Return the canonical hash of a stream's content and writer table, equal on any device with the same entries.
 
-        Neither local order nor places in the log enter it.
+        Neither local order nor places in the log enter it, but which of several hand-overs stands.
         """
         content: list[object] = [self._records.rows(stream)]
         if stream is StreamName.STATE:
             content += [*self._slots.rows(), self._notes.rows()]
+        elif stream is StreamName.HANDOVER:
+            content += self._records.handovers.rows()
         return digest_of(stream.value, content, writers.values())
 
     def state_bytes(self) -> bytes:

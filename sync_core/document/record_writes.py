@@ -9,6 +9,7 @@ import msgspec
 from sync_core.completion import WriterTables
 from sync_core.document.approvals import approval_of, request_id
 from sync_core.document.calls import Call, CallRecorded, CallState, check_arguments, check_begin
+from sync_core.document.handover import check_hand_over
 from sync_core.document.records import Records, Touched
 from sync_core.document.view import TaskView
 from sync_core.entry import (
@@ -17,6 +18,7 @@ from sync_core.entry import (
     Completion,
     Effect,
     Entry,
+    HandOver,
     HistoryItem,
     HistoryPop,
     Plan,
@@ -193,3 +195,12 @@ class RecordWrites:
     def pop_history(self) -> HistoryPop | None:
         """Return the pop of the last visible item, None if there is none."""
         return self._records.history.pop()
+
+    # --- the hand-over ------------------------------------------------------------------------------------------------
+
+    def hand_over(self, version: int, text: str) -> HandOver:
+        """Return the hand-over of a business version; raises `HandedOver`, `VersionMismatch`, for a bad text."""
+        check_hand_over(text)
+        self._check_version(version)
+        self._records.handovers.check(version)
+        return HandOver(version, text)

@@ -10,6 +10,7 @@ import msgspec
 from sync_core.completion import GivenCompletion, WriterTables, is_edited, read_of_others
 from sync_core.document.calls import Attempt, Call, derive_call
 from sync_core.document.guarded import Guarded, Moved, outcome_rank
+from sync_core.document.handover import HandOvers
 from sync_core.document.history import History
 from sync_core.document.placed import Placed
 from sync_core.document.view import CompletionState, TaskCompletion
@@ -19,6 +20,7 @@ from sync_core.entry import (
     Completion,
     Entry,
     EntryKind,
+    HandOver,
     HistoryItem,
     HistoryPop,
     Plan,
@@ -35,7 +37,7 @@ _CallKey = tuple[int, str]
 
 
 class Touched(msgspec.Struct, frozen=True):
-    """Which parts of a task's view an entry may have changed. `calls` holds (version, step)."""
+    """Which parts of a task's view an entry may have changed. `calls` holds (version, step), `handovers` versions."""
 
     slots: frozenset[str] = frozenset()
     notes: frozenset[str] = frozenset()
@@ -44,6 +46,7 @@ class Touched(msgspec.Struct, frozen=True):
     history: bool = False
     version: bool = False
     completed: bool = False
+    handovers: frozenset[int] = frozenset()
 
 
 class _Step:
@@ -58,10 +61,11 @@ class _Step:
 
 
 class Records:
-    """Calls, plans, versions, completion and history of a task; `guarded` holds what the authority ruled."""
+    """What a task's records add up to; `guarded` holds what the authority ruled, `handovers` what was handed over."""
 
     def __init__(self) -> None:
         self.guarded = Guarded()
+        self.handovers = HandOvers()
         self.history = History()
         self.version = 1
         self._completions = Placed[GivenCompletion]()
@@ -117,6 +121,9 @@ class Records:
             case HistoryPop():
                 self.history.add_pop(record)
                 return Touched(history=True)
+            case HandOver():
+                self.handovers.add(record, entry)
+                return Touched(handovers=frozenset((record.version,)))
             case _:
                 return Touched()
         key = (record.version, record.step)
@@ -131,6 +138,8 @@ class Records:
         """Take note of the place of an entry that is here already; return what that changes, None for most."""
         if entry.kind is EntryKind.COMPLETION and self._completions.place(entry):
             return Touched(completed=True)
+        if entry.kind is EntryKind.HANDOVER and (versions := self.handovers.place(entry)):
+            return Touched(handovers=versions)
         if entry.kind is EntryKind.RULING and isinstance(record := decode_record(entry.kind, entry.payload), Held):
             return self._moved(self.guarded.rule(record, entry))
         return None

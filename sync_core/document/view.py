@@ -8,6 +8,7 @@ import msgspec
 
 from sync_core.document.approvals import RequestedApproval
 from sync_core.document.calls import Call
+from sync_core.document.handover import HandOverText
 from sync_core.document.history import HistoryEntry
 from sync_core.document.notes import Note
 from sync_core.document.slots import Slot
@@ -42,6 +43,7 @@ class TaskView(msgspec.Struct, frozen=True):
     `slots` holds every slot with a definition or a live write, `notes` every note with text; `calls` is by (version,
     step) and holds planned steps too; `history` is in order. `version` is the highest business version, at least 1.
     `approvals` are the requests for a person's approval, by id.
+    `handovers` holds what was handed over, by business version.
     `writes` counts slot and note writes over the task's life, for the growth warning (see `growth`).
     """
 
@@ -54,6 +56,7 @@ class TaskView(msgspec.Struct, frozen=True):
     completion: TaskCompletion = TaskCompletion()
     writes: int = 0
     approvals: Mapping[str, RequestedApproval] = MappingProxyType({})
+    handovers: Mapping[int, HandOverText] = MappingProxyType({})
 
     @property
     def completed(self) -> bool:

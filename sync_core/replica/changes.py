@@ -14,6 +14,7 @@ __all__ = [
     "Completed",
     "EntryQuarantined",
     "EntrySetAside",
+    "HandOverChanged",
     "HistoryChanged",
     "LinkState",
     "LogChanged",
@@ -92,6 +93,14 @@ class VersionChanged(msgspec.Struct, frozen=True, tag="version"):
     local: bool
 
 
+class HandOverChanged(msgspec.Struct, frozen=True, tag="handover"):
+    """A hand-over of this business version came, was stored at the relay, or another one came to stand."""
+
+    task: str
+    version: int
+    local: bool
+
+
 class Completed(msgspec.Struct, frozen=True, tag="completed"):
     task: str
     local: bool
@@ -143,6 +152,7 @@ Change = (
     | ApprovalChanged
     | HistoryChanged
     | VersionChanged
+    | HandOverChanged
     | Completed
     | LogChanged
     | EntrySetAside

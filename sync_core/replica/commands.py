@@ -26,6 +26,7 @@ __all__ = [
     "EndCall",
     "EvictTask",
     "FetchBlob",
+    "HandOverTask",
     "MergeNote",
     "OpenTask",
     "PlanCall",
@@ -175,6 +176,13 @@ class PopHistory(TaskCommand, frozen=True):  # -> HistoryEntry | None
     """Remove the last item that is visible now."""
 
 
+class HandOverTask(TaskCommand, frozen=True):  # -> HandOverText
+    """Give the closing text of the handle's business version, once."""
+
+    version: int
+    text: str
+
+
 class FetchBlob(TaskCommand, frozen=True):  # -> bytes
     """Return a blob, from this device or the relay; fails with `ResultUnavailable` if nobody can deliver it."""
 
@@ -216,6 +224,7 @@ Command = (
     | CompleteTask
     | AppendHistory
     | PopHistory
+    | HandOverTask
     | FetchBlob
     | QueryTasks
     | AwaitSynced

@@ -219,6 +219,15 @@ def _pop_history(task: TaskReplica, command: c.PopHistory) -> None:
     _answer(task, command.ref, next(entry for entry in history if entry.item == pop.item))
 
 
+# --- the hand-over ----------------------------------------------------------------------------------------------------
+
+
+def _hand_over(task: TaskReplica, command: c.HandOverTask) -> None:
+    record = _document(task).hand_over(command.version, command.text)
+    task.announce([_record(task, StreamName.HANDOVER, EntryKind.HANDOVER, record)], local=True)
+    _answer(task, command.ref, _document(task).view().handovers[command.version])
+
+
 _Handler = Callable[[TaskReplica, c.TaskCommand], None]
 _T = TypeVar("_T")
 
@@ -240,6 +249,7 @@ _WRITES: dict[type, tuple[EntryKind, _Handler]] = {
     c.CompleteTask: (EntryKind.COMPLETION, _typed(_complete)),
     c.AppendHistory: (EntryKind.HISTORY, _typed(_append_history)),
     c.PopHistory: (EntryKind.HISTORY, _typed(_pop_history)),
+    c.HandOverTask: (EntryKind.HANDOVER, _typed(_hand_over)),
 }
 _READS: dict[type, _Handler] = {c.ReadNote: _typed(_read_note), c.BeginCall: _typed(_begin_call)}
 

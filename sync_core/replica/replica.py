@@ -292,6 +292,7 @@ _COMMANDS: dict[type, Callable[..., None]] = {
     c.CompleteTask: Desk.on_task_command,
     c.AppendHistory: Desk.on_task_command,
     c.PopHistory: Desk.on_task_command,
+    c.HandOverTask: Desk.on_task_command,
     e.BaseLoaded: Desk.on_base,
 }
 

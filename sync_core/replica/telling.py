@@ -9,6 +9,7 @@ from sync_core.replica.changes import (
     CallChanged,
     Change,
     Completed,
+    HandOverChanged,
     HistoryChanged,
     NoteChanged,
     SlotChanged,
@@ -32,6 +33,11 @@ def difference(before: TaskView, now: TaskView) -> Touched:
         history=before.history != now.history,
         version=before.version != now.version,
         completed=before.completion != now.completion,
+        handovers=frozenset(
+            version
+            for version in {*before.handovers, *now.handovers}
+            if before.handovers.get(version) != now.handovers.get(version)
+        ),
     )
 
 
@@ -41,12 +47,14 @@ def changes_of(task: str, view: TaskView, touched: Iterable[Touched], *, local: 
     notes: set[str] = set()
     calls: set[tuple[int, str]] = set()
     approvals: set[str] = set()
+    handovers: set[int] = set()
     history = version = completed = False
     for part in touched:
         slots |= part.slots
         notes |= part.notes
         calls |= part.calls
         approvals |= part.approvals
+        handovers |= part.handovers
         history = history or part.history
         version = version or part.version
         completed = completed or part.completed
@@ -62,6 +70,7 @@ def changes_of(task: str, view: TaskView, touched: Iterable[Touched], *, local: 
     changes += [ApprovalChanged(task, request, local) for request in requests]
     if history:
         changes.append(HistoryChanged(task, local))
+    changes += [HandOverChanged(task, number, local) for number in sorted(handovers)]
     if completed:
         changes.append(Completed(task, local))
     return tuple(changes)

@@ -16,6 +16,7 @@ PROPOSED = CandidateStatus.PROPOSED
 CONFIRMED = CandidateStatus.CONFIRMED
 STATE = StreamName.STATE
 HISTORY = StreamName.HISTORY
+HANDOVER = StreamName.HANDOVER
 
 _KINDS = {
     "CallIntent": (STATE, EntryKind.CALL),
@@ -25,15 +26,16 @@ _KINDS = {
     "Completion": (STATE, EntryKind.COMPLETION),
     "HistoryItem": (HISTORY, EntryKind.HISTORY),
     "HistoryPop": (HISTORY, EntryKind.HISTORY),
+    "HandOver": (HANDOVER, EntryKind.HANDOVER),
 }
 
 
 class Log:
-    """Both streams of a task in one list, in the order in which they were stored; `rows` is the writer table."""
+    """A task's streams in one list, in the order in which they were stored; `rows` is the writer table."""
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
-        self.rows: dict[StreamName, dict[int, WriterRow]] = {STATE: {}, HISTORY: {}}
+        self.rows: dict[StreamName, dict[int, WriterRow]] = {STATE: {}, HISTORY: {}, HANDOVER: {}}
 
     def store(self, entry: Entry) -> Entry:
         """Guard, number and keep an entry."""
@@ -130,6 +132,8 @@ class Device:
             self.cursor += 1
             if any(own.writer == entry.writer and own.stream == entry.stream for own in self.own):
                 self.document.numbered(entry)
+                placed = self.document.place(entry)
+                touched += [] if placed is None else [placed]
             else:
                 touched.append(self.document.merge(entry))
         return touched
@@ -166,7 +170,7 @@ def assert_converged(*these: Device) -> None:
     first = these[0]
     for other in these[1:]:
         assert other.document.view() == first.document.view()
-        for stream in (STATE, HISTORY):
+        for stream in (STATE, HISTORY, HANDOVER):
             assert other.digest(stream) == first.digest(stream)
 
 

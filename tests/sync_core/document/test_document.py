@@ -11,9 +11,8 @@ from pycrdt import Doc, Map
 from sync_core.document.document import DocumentBroken, Touched
 from sync_core.document.shared import MapEdit
 from sync_core.document.slots import SlotDefinition
-from sync_core.entry import Completion, Entry, EntryKind, HandOver, WriterRow, encode_record
+from sync_core.entry import Completion, Entry, EntryKind, encode_record
 from sync_core.errors import EntryRefused, TooLarge, ValueRefused
-from sync_core.ids import StreamName
 from sync_core.scan import Scan
 from tests.sync_core.document.log import (
     HISTORY,
@@ -221,19 +220,13 @@ def test_a_view_is_kept_until_something_changes_and_never_changes_itself() -> No
     assert second.history is first.history
 
 
-def test_an_entry_of_kind_snapshot_or_handover_changes_no_view() -> None:
+def test_an_entry_of_kind_snapshot_changes_no_view() -> None:
     _, (a,) = devices("a")
     before = a.document.view()
     snapshot = Entry(f"{TASK}:state", 2**30, 1, EntryKind.SNAPSHOT, b"", "x", blob="a" * 64, relay_seq=1)
-    handover = Entry(
-        f"{TASK}:handover", 2**30, 1, EntryKind.HANDOVER, encode_record(HandOver(1, "text")), "x", relay_seq=1
-    )
-    rows: dict[int, WriterRow] = {}
-    digest = a.document.digest(StreamName.HANDOVER, rows)
     a.document.load(b"", [snapshot])
-    assert a.document.merge(handover) == Touched()
+    assert a.document.merge(snapshot) == Touched()
     assert a.document.view() == before
-    assert a.document.digest(StreamName.HANDOVER, rows) != digest
 
 
 def test_an_entry_whose_record_is_malformed_is_refused() -> None:
