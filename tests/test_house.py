@@ -39,8 +39,8 @@ TABLE = (
     Layer("sync_core/endpoint", "replay export gauges", pure=True),
     Layer(
         "sync_core/endpoint",
-        "transport points runner stats link tools idempotency given changes listing opening readable stored handle"
-        " history notes recorded calls slots restore audit brief model_tools turns task endpoint",
+        "transport points runner stats link safeguards tools idempotency given changes listing opening readable stored"
+        " handle history notes recorded calls slots restore audit brief model_tools turns task endpoint",
     ),
     Layer("server_relay", "config clock admission revocations tokens records effects summary", pure=True),
     Layer("server_relay", "sessions border streams fanout hello blobs snapshots intake tasks relay", pure=True),

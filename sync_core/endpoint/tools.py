@@ -4,12 +4,12 @@ import asyncio
 import inspect
 import typing
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from decimal import Decimal
 from typing import Generic, ParamSpec, Protocol, TypeVar, overload
 
 import msgspec
 
 from sync_core.checked import check_names, refused
+from sync_core.endpoint.safeguards import FENCING_TOKEN, IDEMPOTENCY_KEY, Declared, Releases, Safeguards, builtins_of
 from sync_core.entry import Effect
 from sync_core.errors import ValueRefused
 from sync_core.ids import check_name
@@ -30,8 +30,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 
-_IDEMPOTENCY_KEY = "idempotency_key"
-"""A tool parameter of this name is filled in by the endpoint; models never see it and no digest holds it."""
+_FILLED_IN = frozenset({IDEMPOTENCY_KEY, FENCING_TOKEN})
+_NOTHING_DECLARED = Declared()
 
 _UNSAID = object()
 """Stands for the effect of a tool whose author said none, which is not the same as having said IRREVERSIBLE."""
@@ -49,16 +49,25 @@ class BoundArguments(msgspec.Struct, frozen=True):
     text: str
     digest: str
 
+    def named(self) -> dict[str, object]:
+        """Return the arguments by name, as the tool takes them."""
+        return {field: getattr(self.values, field) for field in self.values.__struct_fields__}
+
 
 class Tool(Generic[P, R_co]):
     """A recorded function. `schema` is its OpenAI function description.
 
     `effect_given` is False where nobody said what it changes, `takes_key` says that it has the parameter
-    `idempotency_key`.
+    `idempotency_key`, `safeguards` what guards an effect that cannot be undone.
     """
 
     def __init__(
-        self, function: Callable[P, object], effect: object, requires: Iterable[str], name: str | None
+        self,
+        function: Callable[P, object],
+        effect: object,
+        requires: Iterable[str],
+        name: str | None,
+        declared: Declared = _NOTHING_DECLARED,
     ) -> None:
         self.name = check_name(name or _name_of(function), "tool name")
         self.effect_given = effect is not _UNSAID
@@ -69,19 +78,26 @@ class Tool(Generic[P, R_co]):
         self._signature, hints = _read_signature(self.name, function)
         self._result_type = hints.get("return", object)
         self._parameters = _parameters(self.name, self._signature, hints)
-        self.takes_key = _IDEMPOTENCY_KEY in self._signature.parameters
+        self.takes_key = IDEMPOTENCY_KEY in self._signature.parameters
+        # The endpoint gives these, so no caller has to, whether or not they have a default.
+        self._filled_in = {
+            name: None
+            for name, parameter in self._signature.parameters.items()
+            if name in _FILLED_IN and parameter.kind is inspect.Parameter.KEYWORD_ONLY
+        }
+        self.safeguards = Safeguards(self.name, self.effect, self._signature.parameters, declared)
         self.schema = self._describe()
         self.__doc__ = function.__doc__
         self.__name__ = self.name
 
     def bind(self, args: tuple[object, ...], kwargs: dict[str, object]) -> BoundArguments:
         """Bind a call's arguments to the signature, defaults applied; raises `ValueRefused` if they do not fit."""
+        kwargs = {name: value for name, value in kwargs.items() if name not in self._filled_in}
         try:
-            names = self._signature.bind(*args, **kwargs).arguments
+            names = self._signature.bind(*args, **self._filled_in, **kwargs).arguments
         except TypeError as error:
             raise ValueRefused(f"The arguments do not fit the tool {self.name}: {error}.") from None
-        names.pop(_IDEMPOTENCY_KEY, None)
-        return self._bind(names)
+        return self._bind({name: value for name, value in names.items() if name not in _FILLED_IN})
 
     def bind_json(self, text: str) -> BoundArguments:
         """Bind the arguments that a model or a plan gave as a JSON object; raises `ValueRefused` if they do not fit."""
@@ -91,26 +107,24 @@ class Tool(Generic[P, R_co]):
             arguments = None
         if not isinstance(arguments, dict):
             raise ValueRefused(f"The arguments of the tool {self.name} are not a JSON object.")
-        if self.takes_key:
-            arguments.pop(_IDEMPOTENCY_KEY, None)
+        for name in _FILLED_IN & self._signature.parameters.keys():
+            arguments.pop(name, None)
         return self._bind(arguments)
 
     def _bind(self, names: Mapping[str, object]) -> BoundArguments:
         try:
-            values = msgspec.convert(_builtins(dict(names)), self._parameters, str_keys=True)
+            values = msgspec.convert(builtins_of(dict(names)), self._parameters, str_keys=True)
         except UnicodeError:
             raise ValueRefused(f"An argument of {self.name} holds a lone surrogate, which is no text.") from None
         except (msgspec.ValidationError, TypeError, RecursionError) as error:
             # msgspec names types and the path, never a value.
             raise ValueRefused(f"The arguments do not fit the tool {self.name}: {error}.") from None
-        text = canonical(_builtins(values), f"an argument of {self.name}")
+        text = canonical(builtins_of(values), f"an argument of {self.name}")
         return BoundArguments(values, text, digest_text(text))
 
-    async def invoke(self, bound: BoundArguments, idempotency_key: str) -> object:
+    async def invoke(self, bound: BoundArguments, idempotency_key: str, fencing_token: int = 0) -> object:
         """Run the function, unrecorded; a `def` runs in a thread."""
-        names = {field: getattr(bound.values, field) for field in bound.values.__struct_fields__}
-        if self.takes_key:
-            names[_IDEMPOTENCY_KEY] = idempotency_key
+        names = {**bound.named(), IDEMPOTENCY_KEY: idempotency_key, FENCING_TOKEN: fencing_token}
         # In the signature's order, because positional-only parameters are filled from the front.
         ordered = {name: names[name] for name in self._signature.parameters if name in names}
         call = inspect.BoundArguments(self._signature, ordered)
@@ -122,7 +136,7 @@ class Tool(Generic[P, R_co]):
     def encode(self, value: object) -> str | None:
         """Return a result as canonical JSON, or None if it cannot be recorded and read back as the annotated type."""
         try:
-            text = canonical(_builtins(value), "result")
+            text = canonical(builtins_of(value), "result")
             self.decode(text)
         except Exception:
             # The tool has run, so whatever a value of its own raises here, the result is one that cannot be recorded.
@@ -208,7 +222,19 @@ def tool(function: Callable[P, Awaitable[R]], /) -> AsyncTool[P, R]: ...  # type
 @overload
 def tool(function: Callable[P, R], /) -> SyncTool[P, R]: ...
 @overload
-def tool(*, effect: Effect = ..., requires: Iterable[str] = ..., name: str | None = ...) -> Decorator: ...
+def tool(
+    *,
+    effect: Effect = ...,
+    requires: Iterable[str] = ...,
+    name: str | None = ...,
+    key: Callable[..., object] | None = ...,
+    releases: Releases = ...,
+    label: Callable[..., str] | None = ...,
+    approval: bool = ...,
+    fenced: bool = ...,
+    keyed: bool = ...,
+    probe: Callable[..., object] | None = ...,
+) -> Decorator: ...
 def tool(
     function: Callable[..., object] | None = None,
     /,
@@ -216,18 +242,36 @@ def tool(
     effect: object = _UNSAID,
     requires: Iterable[str] = (),
     name: str | None = None,
+    key: Callable[..., object] | None = None,
+    releases: Releases = (),
+    label: Callable[..., str] | None = None,
+    approval: bool = False,
+    fenced: bool = False,
+    keyed: bool = False,
+    probe: Callable[..., object] | None = None,
 ) -> object:
     """Make a function a tool: `@tool(effect=Effect.READ, requires={"files"})`.
 
-    `effect` is the class of change that it makes; saying nothing means IRREVERSIBLE, which needs an authority.
-    `requires` are capabilities that an endpoint must have to run it; `name` is the function's unless given. The result
-    stays callable directly, unrecorded. Raises `ValueRefused` for what is no effect, and for what is no function or has
-    a signature that JSON cannot describe.
+    `effect` is the class of change that it makes; saying nothing means IRREVERSIBLE, which needs an authority and a
+    keyword `idempotency_key`. `requires` are capabilities that an endpoint must have to run it; `name` is the
+    function's unless given. The result stays callable directly, unrecorded.
+
+    Of an IRREVERSIBLE tool: `key` is a function of its arguments that returns the business entity which it acts on, so
+    that it happens once for that and not once for the step. `releases` names what it undoes: for each tool a function
+    of the arguments that returns the entity, or the label, of that tool's call. `label` is a function of the result
+    that returns what the outside system calls it, a text. `approval`: a person has to approve each call. `fenced`: the
+    outside system checks the `fencing_token` that the tool takes; `keyed`: it checks the `idempotency_key`. `probe` (a
+    def or an async def) takes the same arguments, asks the outside system what became of a call in doubt, and returns
+    `Probed`.
+
+    Raises `ValueRefused` for what is no effect, for what is no function or has a signature that JSON cannot describe,
+    and for safeguards that do not fit the tool.
     """
+    declared = Declared(key, releases, label, approval, fenced, keyed, probe)
 
     def decorate(decorated: Callable[..., object]) -> Tool[..., object]:
         kind = AsyncTool if inspect.iscoroutinefunction(decorated) else SyncTool
-        return kind(decorated, effect, requires, name)
+        return kind(decorated, effect, requires, name, declared)
 
     return decorate if function is None else decorate(function)
 
@@ -242,23 +286,6 @@ def effect_from_mcp(annotations: Mapping[str, object] | None, trusted: bool) -> 
     if annotations.get("readOnlyHint") is True:
         return Effect.READ
     return Effect.IDEMPOTENT if annotations.get("idempotentHint") is True else Effect.IRREVERSIBLE
-
-
-def _builtins(value: object) -> object:
-    return msgspec.to_builtins(
-        value, builtin_types=(Decimal,), str_keys=True, order="deterministic", enc_hook=_plain_builtin
-    )
-
-
-def _plain_builtin(value: object) -> object:
-    """A value of a subclass, such as a number of numpy's, as the built-in that it is."""
-    if isinstance(value, str):
-        return str.__str__(value)
-    if isinstance(value, int):
-        return int.__int__(value)
-    if isinstance(value, float):
-        return float.__float__(value)
-    raise TypeError(f"{type(value).__name__} is no JSON type")
 
 
 def _name_of(function: object) -> str:
@@ -305,7 +332,7 @@ def _parameters(tool_name: str, signature: inspect.Signature, hints: Mapping[str
             raise ValueRefused(f"The tool {tool_name} takes *args or **kwargs.", hint="Name each parameter.")
         if name.startswith("__"):
             raise ValueRefused(f"A parameter of the tool {tool_name} begins with two underscores.", hint="Rename it.")
-        if name == _IDEMPOTENCY_KEY:
+        if name in _FILLED_IN:
             continue
         annotation = hints.get(name, typing.Any)
         default = parameter.default
