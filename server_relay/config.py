@@ -19,7 +19,8 @@ class RelaySettings(msgspec.Struct, frozen=True):
     `secret` signs tokens (HS256). `origins` are the browser origins that may connect; none by default. `hosts` are the
     names under which the relay is reached, for the Host check; any if empty. `auth_keys` is the file of public keys
     that check tokens instead of a secret; `revocations` the file of what is withdrawn. Both are looked at every
-    `access_reread_ms`, and read again when they changed.
+    `access_reread_ms`, and read again when they changed. `…_per_minute_max` bound what one device sends, over all its
+    connections; `streams` are those that it begins.
     """
 
     db: Path
@@ -37,6 +38,10 @@ class RelaySettings(msgspec.Struct, frozen=True):
     login_timeout_ms: int = 5_000
     stalled_reader_ms: int = 30_000
     follows_max: int = 20_000
+    frames_per_minute_max: int = 240_000
+    entries_per_minute_max: int = 1_200_000
+    streams_per_minute_max: int = 60_000
+    bytes_per_minute_max: int = 1024**3
     snapshot_tail_entries: int = 2_000
     snapshot_asked_every_ms: int = 60_000
     safety_window_entries: int = 256

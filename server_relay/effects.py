@@ -159,10 +159,11 @@ class Connected(_Value, frozen=True):
 
 
 class Received(_Value, frozen=True):
-    """A frame came."""
+    """A frame came; `size_bytes` is that of the message if this is its first frame, else 0."""
 
     conn: int
     frame: ClientFrame
+    size_bytes: int = 0
 
 
 class Malformed(_Value, frozen=True):

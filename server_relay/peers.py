@@ -25,12 +25,17 @@ _MESSAGE_BYTES_MAX = FRAME_BYTES_MAX - 8
 
 
 class Peer:
-    """A connection. `out_bytes` wait in its out-queue; `on_drained` is called when fewer do, with whether the relay, by
-    what it was told last, may believe that there is no room."""
+    """A connection.
+
+    `message_bytes` is the size of the message received last, `read_bytes` and `written_bytes` are those since the
+    start. `out_bytes` wait in its out-queue; `on_drained` is called when fewer do, with whether the relay, by what it
+    was told last, may believe that there is no room.
+    """
 
     def __init__(self, conn: int, websocket: ServerConnection, on_drained: Callable[["Peer", bool], None]) -> None:
         self.conn = conn
         self.out_bytes = 0
+        self.message_bytes = self.read_bytes = self.written_bytes = 0
         self._websocket = websocket
         self._on_drained = on_drained
         self._out: deque[bytes] = deque()
@@ -59,6 +64,8 @@ class Peer:
             return None
         self._handed_over = True
         self._may_read.clear()
+        self.message_bytes = len(message)
+        self.read_bytes += self.message_bytes
         try:
             return decode_client(message)
         except ProtocolError as error:
@@ -132,5 +139,6 @@ class Peer:
 
     def _drained(self, size: int) -> None:
         self.out_bytes -= size
+        self.written_bytes += size
         self._allow_reading()
         self._on_drained(self, self.out_bytes <= CATCH_UP_ROOM_BYTES < self._told_bytes)

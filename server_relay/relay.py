@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import msgspec
 
 from server_relay.admission import Admit, Grant, LoginRefused
+from server_relay.allowance import Allowances
 from server_relay.border import keep_out
 from server_relay.config import RelaySettings
 from server_relay.effects import (
@@ -42,6 +43,7 @@ from server_relay.effects import (
     Written,
 )
 from server_relay.fanout import CATCH_UP_ROOM_BYTES, pump
+from server_relay.listings import listing_frame
 from server_relay.sessions import CLOSE_POLICY, CLOSE_TRY_LATER, REQUESTS_MAX, Session, Turn
 from server_relay.tasks import TaskFrame, Tasks, refuse
 from sync_core.errors import ProtocolError, SegueError, ValueRefused
@@ -50,31 +52,24 @@ from sync_core.frames import (
     BlobPiece,
     DigestAt,
     Hello,
-    Listing,
     ListTasks,
     Login,
+    Push,
+    Refused,
     SnapshotConfirmed,
     SnapshotOffer,
     StreamPosition,
-    TaskListing,
     Welcome,
 )
 from sync_core.ids import Entropy, check_task, split_stream
-from sync_core.limits import FRAME_BYTES_MAX, HELLO_OWN_WRITERS_MAX
+from sync_core.limits import HELLO_OWN_WRITERS_MAX
 from sync_core.wire import ClientFrame
 
-__all__ = ["HELLO_POSITIONS_MAX", "LISTED_STEPS_BYTES_MAX", "Relay"]
+__all__ = ["HELLO_POSITIONS_MAX", "Relay"]
 
 HELLO_POSITIONS_MAX = 64
 """Positions, over all pages of the Hellos under way, each with at most `HELLO_OWN_WRITERS_MAX` writers; also how many
 Hellos may be under way."""
-
-LISTED_STEPS_BYTES_MAX = 64 * 1024
-"""Planned steps of one task that a listing shows, encoded bytes; further ones are seen by opening the task."""
-
-_LISTING_BYTES_MAX = FRAME_BYTES_MAX // 2
-
-_encode = msgspec.msgpack.Encoder().encode
 
 
 class Relay:
@@ -90,6 +85,7 @@ class Relay:
         self._sessions: dict[int, Session] = {}
         self._addresses: Counter[str] = Counter()
         self._strangers = 0
+        self._allowances = Allowances()
         self._tasks = Tasks(settings, entropy, self.counts)
 
     @property
@@ -120,10 +116,11 @@ class Relay:
 
     def _take(self, turn: Turn, event: RelayEvent) -> None:
         match event:
-            case Received(conn, frame):
+            case Received(conn, frame, size_bytes):
                 session = self._sessions.get(conn)
                 if session is not None and not session.closed:
                     self._receive(turn, session, frame)
+                    self._spend(turn, session, frame, size_bytes)
             case TaskLoaded() | LookedUp() | BlobRead() | BlobHashed():
                 self._tasks.answer(turn, event)
             case TailRead():
@@ -177,6 +174,7 @@ class Relay:
             del self._addresses[session.address]
         if session.grant is None:
             self._strangers -= 1
+        session.allowance.connections -= 1
 
     def _drained(self, turn: Turn, conn: int, out_bytes: int) -> None:
         session = self._sessions.get(conn)
@@ -213,6 +211,21 @@ class Relay:
         except (ProtocolError, ValueRefused) as error:
             self._refuse(turn, session, error)
 
+    def _spend(self, turn: Turn, session: Session, frame: ClientFrame, size_bytes: int) -> None:
+        """Count what a device sends; one that sends more in a minute than it may is to come again later."""
+        if session.closed or session.grant is None:
+            return
+        allowance = session.allowance
+        entries = len(frame.entries) if isinstance(frame, Push) else 0
+        allowance.spend(turn.now_ms, frames=1, entries=entries, size_bytes=size_bytes)
+        exceeded = allowance.exceeded(self._settings)
+        if exceeded:
+            self.counts["refused_limit"] += 1
+            self._tasks.flush(turn)
+            sentence = f"This device has sent too many {exceeded} in a minute."
+            turn.reply(session, Refused("limit", sentence, "It may come again in a minute.", False))
+            turn.close(session, CLOSE_TRY_LATER, "limit")
+
     def _submit(self, turn: Turn, session: Session, grant: Grant, task: str, frame: TaskFrame) -> None:
         if grant.admits(task):
             self._tasks.submit(turn, session, grant.subject, task, frame)
@@ -231,6 +244,7 @@ class Relay:
             return
         if before is None:
             self._strangers -= 1
+            session.allowance = self._allowances.of(grant, turn.now_ms)
         elif _who(before) != _who(grant):
             raise ProtocolError("A session is renewed by the device that opened it, and for the same tasks.")
         session.grant = grant
@@ -244,7 +258,7 @@ class Relay:
         session.reading = None
         turn.pump[session.conn] = session
         if isinstance(answer, ListingRead):
-            turn.reply(session, _listing(answer))
+            turn.reply(session, listing_frame(answer))
         else:
             turn.reply(session, BlobPiece(answer.task, answer.sha256, answer.offset, answer.size_bytes, answer.data))
 
@@ -266,6 +280,7 @@ class Relay:
                 self.counts["stalled_readers"] += 1
                 turn.close(session, CLOSE_POLICY, "does not read")
         self._tasks.forget_idle(turn.now_ms)
+        self._allowances.forget(turn.now_ms)
 
     def _access_changed(self, turn: Turn, changed: AccessChanged) -> None:
         """Judge logins anew, and end for good the connections whose grant was withdrawn."""
@@ -321,26 +336,3 @@ def _whole_hello(session: Session, hello: Hello) -> Hello | None:
         own = (before.own if before is not None else ()) + position.own
         whole[position.name] = msgspec.structs.replace(position, own=own)
     return Hello(hello.task, tuple(whole.values()), number=hello.number)
-
-
-def _listing(answer: ListingRead) -> Listing:
-    """Return the page, cut where it would outgrow a frame."""
-    tasks: list[TaskListing] = []
-    size = 0
-    for task in answer.tasks:
-        listed = _bounded(task)
-        size += len(_encode(listed))
-        if tasks and size > _LISTING_BYTES_MAX:
-            return Listing(answer.request, tuple(tasks), True)
-        tasks.append(listed)
-    return Listing(answer.request, tuple(tasks), answer.more)
-
-
-def _bounded(task: TaskListing) -> TaskListing:
-    """Return the task with as many of its planned steps as `LISTED_STEPS_BYTES_MAX` holds."""
-    size = 0
-    for count, step in enumerate(task.planned):
-        size += len(_encode(step))
-        if size > LISTED_STEPS_BYTES_MAX:
-            return msgspec.structs.replace(task, planned=task.planned[:count])
-    return task

@@ -190,7 +190,9 @@ class RelayServer:
                 if isinstance(received, ProtocolError):
                     self._post(Malformed(peer.conn, received.sentence))
                 else:
-                    self._post(*(Received(peer.conn, frame) for frame in received))
+                    # The size counts once, with the first frame of the message.
+                    sizes = itertools.chain((peer.message_bytes,), itertools.repeat(0))
+                    self._post(*map(Received, itertools.repeat(peer.conn), received, sizes))
         finally:
             writer.cancel()
             self._peers.pop(peer.conn, None)

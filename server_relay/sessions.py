@@ -3,6 +3,7 @@
 from collections import deque
 
 from server_relay.admission import Grant
+from server_relay.allowance import Allowance
 from server_relay.effects import Close, RelayEffect, RelayRead, Send, Written
 from server_relay.records import MailboxWrite
 from sync_core.frames import BlobWanted, ListTasks, StreamPosition
@@ -59,11 +60,13 @@ class Session:
     `out_bytes` wait to be written to it, as far as the relay knows; `progress_ms` is when they last became fewer.
     `reused` are the (stream, writer) of which a number was refused as used for something else: what follows was written
     on top of that, and is refused for the same reason; the device writes it again under another id.
+    `allowance` is what its device may still send, shared with the device's other connections.
     `behind` is the line of tasks to catch up, `reading` the follow (or request) whose read is under way.
     """
 
     __slots__ = (
         "address",
+        "allowance",
         "behind",
         "closed",
         "conn",
@@ -85,6 +88,7 @@ class Session:
         self.address = address
         self.since_ms = now_ms
         self.grant: Grant | None = None
+        self.allowance = Allowance(now_ms)
         self.closed = False
         self.gone = False
         self.out_bytes = 0

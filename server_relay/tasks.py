@@ -10,6 +10,7 @@ from server_relay.effects import BlobHashed, BlobRead, LoadTask, LookedUp, Relay
 from server_relay.fanout import catch_up, deliver
 from server_relay.hello import places_wanted, say_hello
 from server_relay.intake import Intake
+from server_relay.records import StartStream
 from server_relay.sessions import CLOSE_POLICY, Session, Turn
 from server_relay.snapshots import ask_for_snapshots, confirm_snapshot, offer_snapshot
 from server_relay.streams import DIGEST_BYTES, Job, TaskLog
@@ -160,6 +161,7 @@ class Tasks:
         intake = Intake(log, session, grant, job.known, self._entropy)
         intake.take(push)
         turn.writes += intake.writes
+        session.allowance.streams += sum(isinstance(write, StartStream) for write in intake.writes)
         follow = session.follows.get(log.task)
         if follow is not None and not push.recovered:
             for stored in intake.stored:

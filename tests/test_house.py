@@ -43,7 +43,11 @@ TABLE = (
         " handle history notes recorded calls slots restore audit brief model_tools turns task endpoint",
     ),
     Layer("server_relay", "config clock admission revocations tokens records effects summary", pure=True),
-    Layer("server_relay", "sessions border streams fanout hello blobs snapshots intake tasks relay", pure=True),
+    Layer(
+        "server_relay",
+        "allowance sessions border streams fanout hello blobs snapshots listings intake tasks relay",
+        pure=True,
+    ),
     Layer("server_relay/mailbox", "mailbox schema writing reading sqlite_mailbox"),
     Layer("server_relay", "metrics peers access server __main__"),
     Layer("sync_core", "testing __init__"),
