@@ -215,10 +215,7 @@ class Replica:
                 if opened is not None and opened.handles:
                     opened.handles -= 1
             if isinstance(effect, e.Written) and isinstance(effect.write, DropTask):
-                # It was not forgotten after all.
-                task = self._table.get_or_add(effect.write.task)
-                task.loading = True
-                self._table.touch(task)
+                self._table.take_back(effect.write.task).loading = True
         at_work = {task.key: task for task in self._table.active.values() if task.document is not None or task.loading}
         for task in {**at_work, **self._written(event)}.values():
             self._start_over(task)

@@ -25,7 +25,7 @@ class TaskTable:
         self.gone: set[str] = set()
         self.following = Following(core)
         self._parked: dict[str, list[object]] = {}
-        self._retired: set[str] = set()
+        self._retired: dict[str, int] = {}
         for known in followed:
             task = self.tasks[known.task] = TaskReplica(core, known.task)
             task.take_places(known)
@@ -78,4 +78,11 @@ class TaskTable:
         self.gone.add(task.key)
         self.following.forget(task)
         if evicted:
-            self._retired.add(task.key)
+            self._retired[task.key] = task.handles
+
+    def take_back(self, key: str) -> TaskReplica:
+        """Return a task whose eviction did not become durable, with the handles that it had."""
+        task = self.get_or_add(key)
+        task.handles += self._retired.get(key, 0)
+        self.touch(task)
+        return task

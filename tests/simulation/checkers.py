@@ -169,8 +169,10 @@ class Checks:
                     self._senders.setdefault(entry.writer, device)
                 elif not write.own and entry.relay_seq is not None:
                     arrived.setdefault(entry.stream.rpartition(":")[0], []).append(entry)
-            elif isinstance(write, DropTask) and self._destroyed:
-                mark_lost(self.world)
+            elif isinstance(write, DropTask):
+                arrived.pop(write.task, None)
+                if self._destroyed:
+                    mark_lost(self.world)
         for task, entries in arrived.items():
             self._check_intents(device, task, entries)
             if self.world.faults.plan.weather.in_order and not jumped:

@@ -39,8 +39,16 @@ def check_slots(world: "World", task: str, slots: dict[str, str], definitions: d
         alive[write_id] = op
     for op in ops.values():
         _check_owed(op, alive, ops)
-        _check_deletions(op, alive)
+        if not _written_twice(world):
+            _check_deletions(op, alive)
     _check_definitions(world, task, definitions)
+
+
+def _written_twice(world: "World") -> bool:
+    """Whether two copies of one file may have written the same again, each under an id of its own: the text of a note
+    then stands twice, and what took one of them away leaves the other."""
+    plan = world.faults.plan
+    return bool(plan.clones and (plan.demotions or "thief" in plan.hostile))
 
 
 def _check_owed(op: SlotOp, alive: dict[str, SlotOp], ops: dict[str, SlotOp]) -> None:
@@ -83,9 +91,7 @@ def _check_definitions(world: "World", task: str, definitions: dict[str, str]) -
 def check_notes(world: "World", task: str, notes: dict[str, str]) -> None:
     """Every line that was written and that nobody took away stands, once."""
     ops = [op for op in world.journal.notes if op.task == task]
-    plan = world.faults.plan
-    # Two copies of one file that must write the same entry again do so under two ids, and text has no other name.
-    twice = bool(plan.clones and (plan.demotions or "thief" in plan.hostile))
+    twice = _written_twice(world)
     glued = any(_GLUED.search(text) for text in notes.values())
     for name in sorted({op.note for op in ops}):
         text = notes.get(name, "")

@@ -271,6 +271,16 @@ def test_an_eviction_whose_commit_fails_forgets_nothing(online: Solo) -> None:
     assert isinstance(answers(online, 6)[-1], TaskView)
 
 
+def test_an_eviction_whose_commit_fails_leaves_the_handles_open(online: Solo) -> None:
+    online.disk.fail_next(StoreFull("The disk is full."))
+    with pytest.raises(StoreFull):
+        online.ask(c.EvictTask(5, TASK), object)
+    online.append("n", "by the handle that stayed\n")
+    online.ask(c.CloseTask(6, TASK), object)
+    with pytest.raises(Closed):
+        online.append("n", "by nobody\n")
+
+
 def test_a_task_given_back_in_the_event_whose_commit_fails_is_read_again(online: Solo) -> None:
     online.append("n", "kept\n")
     (waiting,) = online.unsent()
