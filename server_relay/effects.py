@@ -5,7 +5,7 @@ Order is the contract. The driver takes the effects of one or more events and ca
 1. all `Written`s, in order, in one commit, fsynced; if that fails, none of the effects below is carried out and the
    Relay is told with `CommitFailed(effects, error)`;
 2. every `Send` and `Close`, in the order in which they were returned;
-3. every read (`LoadTask`, `LookUp`, `ReadTail`, `ReadBlob`, `HashBlob`, `ReadPiece`, `ReadListing`), which sees all
+3. every read (`LoadTask` and those after it below), which sees all
    writes that were returned before it, and is answered by its event before any other event is handled. A read that
    fails is reported like a commit that failed, with the reads that were not answered.
 """
@@ -30,6 +30,7 @@ __all__ = [
     "Connected",
     "Disconnected",
     "Drained",
+    "DueRead",
     "FoundEntry",
     "FoundPlace",
     "HashBlob",
@@ -38,9 +39,12 @@ __all__ = [
     "LookUp",
     "LookedUp",
     "Malformed",
+    "NamedRead",
     "PieceRead",
     "ReadBlob",
+    "ReadDue",
     "ReadListing",
+    "ReadNamed",
     "ReadPiece",
     "ReadTail",
     "Received",
@@ -145,7 +149,25 @@ class ReadListing(_Value, frozen=True):
     within: tuple[str, ...] | None = None
 
 
-RelayRead = LoadTask | LookUp | ReadTail | ReadBlob | HashBlob | ReadPiece | ReadListing
+class ReadNamed(_TaskRead, frozen=True):
+    """Read which blobs the entries of a task name, but those of this stream; answered with `NamedRead`."""
+
+    without: StreamName
+
+
+class ReadDue(_Value, frozen=True):
+    """Read which tasks are due, the oldest first, at most `tasks_max`; answered with `DueRead`.
+
+    Due are those whose last entry was stored before `expire_before_ms`, and, before `clean_before_ms`, those that are
+    completed, not edited and not cleaned. Times are relay time; 0 asks for none.
+    """
+
+    expire_before_ms: int
+    clean_before_ms: int
+    tasks_max: int
+
+
+RelayRead = LoadTask | LookUp | ReadTail | ReadBlob | HashBlob | ReadPiece | ReadListing | ReadNamed | ReadDue
 RelayEffect = Written | Send | Close | RelayRead
 
 # --- events -----------------------------------------------------------------------------------------------------------
@@ -198,7 +220,9 @@ class AccessChanged(_Value, frozen=True):
 
 
 class Tick(_Value, frozen=True):
-    """Time passed; sent about every second."""
+    """Time passed; sent about every second. `suspended`: relay time may not be trusted, so nothing expires (rule K)."""
+
+    suspended: bool = False
 
 
 class TaskLoaded(_Value, frozen=True):
@@ -278,6 +302,21 @@ class ListingRead(_Value, frozen=True):
     more: bool
 
 
+class NamedRead(_Value, frozen=True):
+    """The SHA-256 of each blob that is named, once."""
+
+    subject: str
+    task: str
+    sha256s: frozenset[str]
+
+
+class DueRead(_Value, frozen=True):
+    """(subject, task) of each task that is due; `more`: there are others."""
+
+    tasks: tuple[tuple[str, str], ...]
+    more: bool
+
+
 class CommitFailed(_Value, frozen=True):
     """The store failed at these effects; none of them took place."""
 
@@ -285,7 +324,7 @@ class CommitFailed(_Value, frozen=True):
     error: SegueError
 
 
-RelayAnswer = TaskLoaded | LookedUp | TailRead | BlobRead | BlobHashed | PieceRead | ListingRead
+RelayAnswer = TaskLoaded | LookedUp | TailRead | BlobRead | BlobHashed | PieceRead | ListingRead | NamedRead | DueRead
 RelayEvent = (
     Connected | Received | Malformed | Disconnected | Drained | AccessChanged | Tick | RelayAnswer | CommitFailed
 )

@@ -6,6 +6,7 @@ of one commit are carried out in order, all of them or none.
 
 import msgspec
 
+from sync_core.completion import GivenCompletion
 from sync_core.entry import WriterRow
 from sync_core.frames import SnapshotRef
 from sync_core.ids import StreamName
@@ -15,9 +16,13 @@ __all__ = [
     "BlobRow",
     "Cover",
     "DropBlob",
+    "EmptyStream",
     "MailboxStats",
     "MailboxWrite",
+    "PassTime",
+    "PurgeTask",
     "PutPiece",
+    "PutTombstone",
     "SetBlobAbsent",
     "SetSnapshots",
     "StartStream",
@@ -27,6 +32,7 @@ __all__ = [
     "StreamImage",
     "TaskImage",
     "TaskSummary",
+    "Tombstone",
 ]
 
 # --- rows -------------------------------------------------------------------------------------------------------------
@@ -81,13 +87,19 @@ class StepRow(msgspec.Struct, frozen=True):
 
 
 class TaskSummary(msgspec.Struct, frozen=True):
-    """What a listing says of a task besides its planned steps. `stored_at_ms` is relay time."""
+    """What a listing says of a task besides its planned steps. `stored_at_ms` is relay time.
+
+    `completed` is about the standing version; `edited`: another device wrote what its author had not read. `cleaned`:
+    history and what only it named are gone, and nothing was said since.
+    """
 
     version: int = 1
     calls_done: int = 0
     calls_in_doubt: int = 0
     completed: bool = False
     stored_at_ms: int = 0
+    edited: bool = False
+    cleaned: bool = False
 
 
 class BlobRow(msgspec.Struct, frozen=True):
@@ -101,6 +113,19 @@ class BlobRow(msgspec.Struct, frozen=True):
     held_bytes: int = 0
     complete: bool = False
     absent: bool = False
+
+
+class Tombstone(msgspec.Struct, frozen=True):
+    """What a purge or a clean-up leaves: the `epochs` of the logs that are gone, the newest last.
+
+    `version` is the one that a purged task had, 0 for a task that was only cleaned up, or that was opened again since.
+    `at_ms` is relay time.
+    """
+
+    version: int = 0
+    reason: str = ""
+    at_ms: int = 0
+    epochs: tuple[bytes, ...] = ()
 
 
 class StreamImage(msgspec.Struct, frozen=True):
@@ -126,10 +151,13 @@ class TaskImage(msgspec.Struct, frozen=True):
     streams: tuple[StreamImage, ...] = ()
     steps: tuple[StepRow, ...] = ()
     blobs: tuple[BlobRow, ...] = ()
+    completions: tuple[GivenCompletion, ...] = ()
+    tombstone: Tombstone | None = None
 
 
 class MailboxStats(msgspec.Struct, frozen=True):
-    """Sizes of a mailbox. Bytes are of the whole file set; counts are rows; `stored_at_ms` is of the last entry."""
+    """Sizes of a mailbox. Bytes are of the whole file set; counts are rows; `stored_at_ms` is the latest relay time
+    that is known: of the last entry, or of the last `PassTime`."""
 
     store_bytes: int
     subjects: int
@@ -159,7 +187,8 @@ class StartStream(_TaskWrite, frozen=True):
 
 class AppendStored(_TaskWrite, frozen=True):
     """Append entries to the logs of a task, with all that follows from them: heads and chains (those of the last entry
-    of each stream), raised writer rows, places covered by a recovered snapshot, changed steps, the summary.
+    of each stream), raised writer rows, places covered by a recovered snapshot, changed steps, the summary, and the
+    completions among the entries.
 
     (stream, writer, writer_seq) and (stream, relay_seq) are unique: a second one fails the commit.
     """
@@ -169,6 +198,7 @@ class AppendStored(_TaskWrite, frozen=True):
     covers: tuple[Cover, ...]
     steps: tuple[StepRow, ...]
     summary: TaskSummary
+    completions: tuple[GivenCompletion, ...] = ()
 
 
 class SetSnapshots(_TaskWrite, frozen=True):
@@ -203,4 +233,44 @@ class SetBlobAbsent(_TaskWrite, frozen=True):
     sha256: str
 
 
-MailboxWrite = StartStream | AppendStored | SetSnapshots | PutPiece | DropBlob | SetBlobAbsent
+class EmptyStream(_TaskWrite, frozen=True):
+    """Delete what the log of a stream holds: entries, writer table, covers, snapshots. It begins anew, empty, under
+    this epoch; what `stored_no` the task has reached stays."""
+
+    name: StreamName
+    epoch: bytes
+    summary: TaskSummary
+
+
+class PurgeTask(_TaskWrite, frozen=True):
+    """Delete a task: streams, entries, writer tables, steps, completions, blobs. Only the tombstone stays, and its
+    `at_ms` as the time of the last entry; `stored_no` begins anew."""
+
+    tombstone: Tombstone
+
+
+class PutTombstone(_TaskWrite, frozen=True):
+    """Replace the tombstone that stands beside a task."""
+
+    tombstone: Tombstone
+
+
+class PassTime(msgspec.Struct, frozen=True):
+    """Remember that relay time has come to `now_ms`, and forget the tombstones from before `tombstones_before_ms`."""
+
+    now_ms: int
+    tombstones_before_ms: int
+
+
+MailboxWrite = (
+    StartStream
+    | AppendStored
+    | SetSnapshots
+    | PutPiece
+    | DropBlob
+    | SetBlobAbsent
+    | EmptyStream
+    | PurgeTask
+    | PutTombstone
+    | PassTime
+)

@@ -30,6 +30,7 @@ from server_relay.effects import (
     LookedUp,
     Malformed,
     PieceRead,
+    ReadDue,
     ReadListing,
     ReadPiece,
     ReadTail,
@@ -44,6 +45,7 @@ from server_relay.effects import (
 )
 from server_relay.fanout import CATCH_UP_ROOM_BYTES, pump
 from server_relay.listings import listing_frame
+from server_relay.records import PassTime
 from server_relay.sessions import CLOSE_POLICY, CLOSE_TRY_LATER, REQUESTS_MAX, Session, Turn
 from server_relay.tasks import TaskFrame, Tasks, refuse
 from sync_core.errors import ProtocolError, SegueError, ValueRefused
@@ -299,7 +301,10 @@ class Relay:
         for effect in failed.effects:
             match effect:
                 case Written(write):
-                    keys.add((write.subject, write.task))
+                    if not isinstance(write, PassTime):
+                        keys.add((write.subject, write.task))
+                case ReadDue():
+                    pass
                 case Send() | Close() | ReadListing():
                     conns.add(effect.conn)
                 case ReadTail() | ReadPiece():

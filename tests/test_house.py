@@ -48,7 +48,7 @@ TABLE = (
         "allowance sessions border streams fanout hello blobs snapshots listings intake tasks relay",
         pure=True,
     ),
-    Layer("server_relay/mailbox", "mailbox schema writing reading sqlite_mailbox"),
+    Layer("server_relay/mailbox", "mailbox schema lifetimes writing reading sqlite_mailbox"),
     Layer("server_relay", "metrics peers access server __main__"),
     Layer("sync_core", "testing __init__"),
     Layer("clients", "config"),

@@ -19,7 +19,9 @@ from server_relay.effects import (
     LookUp,
     PieceRead,
     ReadBlob,
+    ReadDue,
     ReadListing,
+    ReadNamed,
     ReadPiece,
     ReadTail,
     RelayAnswer,
@@ -27,6 +29,7 @@ from server_relay.effects import (
     TailRead,
     TaskLoaded,
 )
+from server_relay.mailbox.lifetimes import completions_of, due, named, tombstone_of
 from server_relay.mailbox.schema import NAMES, STORED_NO_BITS, entry_place, stream_key
 from server_relay.mailbox.writing import TaskIds
 from server_relay.records import (
@@ -60,6 +63,8 @@ def answer(connection: sqlite3.Connection, ids: TaskIds, read: RelayRead) -> Rel
     """Return the answer to a read; raises `StoreDamaged` for an entry whose checksum fails."""
     if isinstance(read, ReadListing):
         return _listing(connection, read)
+    if isinstance(read, ReadDue):
+        return due(connection, read)
     task = ids.find(connection, read.subject, read.task)
     match read:
         case LoadTask():
@@ -75,6 +80,8 @@ def answer(connection: sqlite3.Connection, ids: TaskIds, read: RelayRead) -> Rel
             return BlobHashed(read.subject, read.task, read.sha256, _hash(connection, task, read))
         case ReadPiece():
             return _piece(connection, task, read)
+        case ReadNamed():
+            return named(connection, task, read)
 
 
 # --- a task -----------------------------------------------------------------------------------------------------------
@@ -82,7 +89,8 @@ def answer(connection: sqlite3.Connection, ids: TaskIds, read: RelayRead) -> Rel
 
 def _image(connection: sqlite3.Connection, task: int, read: LoadTask) -> TaskImage:
     row = connection.execute(
-        "SELECT stored_no, version, calls_done, calls_in_doubt, completed, stored_at_ms FROM tasks WHERE id = ?",
+        "SELECT stored_no, version, calls_done, calls_in_doubt, completed, stored_at_ms, edited, cleaned FROM tasks"
+        " WHERE id = ?",
         (task,),
     ).fetchone()
     streams = connection.execute(
@@ -101,13 +109,15 @@ def _image(connection: sqlite3.Connection, task: int, read: LoadTask) -> TaskIma
         read.subject,
         read.task,
         row[0],
-        TaskSummary(row[1], row[2], row[3], bool(row[4]), row[5]),
+        TaskSummary(row[1], row[2], row[3], bool(row[4]), row[5], bool(row[6]), bool(row[7])),
         tuple(sorted(images, key=lambda image: image.name)),
         tuple(
             StepRow(version, step, bool(planned), tool, tuple(json.loads(needs)), bool(done), tuple(json.loads(open_)))
             for version, step, planned, tool, needs, done, open_ in steps
         ),
         tuple(BlobRow(sha, size, held, bool(complete), bool(absent)) for sha, size, held, complete, absent in blobs),
+        completions_of(connection, task),
+        tombstone_of(connection, task),
     )
 
 
@@ -264,6 +274,7 @@ def mailbox_stats(connection: sqlite3.Connection, store_bytes: int) -> MailboxSt
     row = connection.execute(
         "SELECT (SELECT count(DISTINCT subject) FROM tasks), (SELECT count(*) FROM tasks),"
         " (SELECT count(*) FROM streams), (SELECT count(*) FROM entries), (SELECT count(*) FROM blobs),"
-        " (SELECT coalesce(sum(held_bytes), 0) FROM blobs), (SELECT coalesce(max(stored_at_ms), 0) FROM tasks)"
+        " (SELECT coalesce(sum(held_bytes), 0) FROM blobs),"
+        " (SELECT max((SELECT coalesce(max(stored_at_ms), 0) FROM tasks), (SELECT relay_ms FROM clock)))"
     ).fetchone()
     return MailboxStats(store_bytes, *row)

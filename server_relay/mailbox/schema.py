@@ -16,7 +16,6 @@ from sync_core.ids import StreamName
 __all__ = ["NAMES", "STORED_NO_BITS", "connect", "entry_place", "mailbox_errors", "stream_key"]
 
 _APPLICATION_ID = 0x53654752
-_VERSION = 1
 _BUSY_TIMEOUT_S = 0.5
 _LOG_BYTES = 16 * 1024 * 1024
 
@@ -57,6 +56,25 @@ CREATE TABLE pieces (
     id INTEGER PRIMARY KEY, task INTEGER NOT NULL, sha256 TEXT NOT NULL, offset INTEGER NOT NULL, data BLOB NOT NULL,
     UNIQUE (task, sha256, offset));
 """
+
+_LIFECYCLE = """
+ALTER TABLE tasks ADD COLUMN edited INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE tasks ADD COLUMN cleaned INTEGER NOT NULL DEFAULT 0;
+CREATE INDEX tasks_by_age ON tasks (stored_at_ms) WHERE stored_no > 0;
+CREATE INDEX tasks_to_clean ON tasks (stored_at_ms) WHERE stored_no > 0 AND completed AND NOT edited AND NOT cleaned;
+CREATE TABLE completions (
+    task INTEGER NOT NULL, writer INTEGER NOT NULL, writer_seq INTEGER NOT NULL, device TEXT NOT NULL,
+    record BLOB NOT NULL, PRIMARY KEY (task, writer, writer_seq)) WITHOUT ROWID;
+CREATE TABLE tombstones (
+    task INTEGER PRIMARY KEY, version INTEGER NOT NULL, reason TEXT NOT NULL, at_ms INTEGER NOT NULL,
+    epochs BLOB NOT NULL);
+CREATE INDEX tombstones_by_age ON tombstones (at_ms);
+CREATE TABLE clock (relay_ms INTEGER NOT NULL);
+INSERT INTO clock VALUES (0);
+"""
+
+_STEPS = (_TABLES, _LIFECYCLE)
+"""The schema, version by version: a file of an earlier one is brought up to date when it is opened."""
 
 
 def stream_key(task: int, name: StreamName) -> int:
@@ -117,21 +135,22 @@ def _make_private(path: Path) -> None:
 
 
 def _identify(connection: sqlite3.Connection) -> None:
-    """Make the tables of a new file; refuse one that is not a mailbox of this version."""
+    """Make the tables of a new file, or what an earlier version lacks; refuse a file that is no mailbox of ours."""
     connection.execute("BEGIN EXCLUSIVE")
     application, version, tables = (
         connection.execute(question).fetchone()[0]
         for question in ("PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_master")
     )
     if (application, version, tables) == (0, 0, 0):
-        for statement in _TABLES.split(";"):
-            connection.execute(statement)
         connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
-        connection.execute(f"PRAGMA user_version = {_VERSION}")
     elif application != _APPLICATION_ID:
         raise StoreUnusable("The file is not a relay's store.", hint="Name another file with --db.")
-    elif version != _VERSION:
+    elif not 0 < version <= len(_STEPS):
         raise StoreUnusable("The relay's store is of another version.", hint="Use the version that wrote it.")
+    for step in _STEPS[version:]:
+        for statement in step.split(";"):
+            connection.execute(statement)
+    connection.execute(f"PRAGMA user_version = {len(_STEPS)}")
     connection.execute("COMMIT")
 
 

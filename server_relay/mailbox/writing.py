@@ -7,12 +7,24 @@ from zlib import crc32
 
 import msgspec
 
+from server_relay.mailbox.lifetimes import (
+    completion_row,
+    empty_stream,
+    pass_time,
+    purge_task,
+    put_tombstone,
+    summary_row,
+)
 from server_relay.mailbox.schema import entry_place, stream_key
 from server_relay.records import (
     AppendStored,
     DropBlob,
+    EmptyStream,
     MailboxWrite,
+    PassTime,
+    PurgeTask,
     PutPiece,
+    PutTombstone,
     SetBlobAbsent,
     SetSnapshots,
     StartStream,
@@ -29,8 +41,9 @@ _PUT_COVER = "INSERT OR REPLACE INTO covers VALUES (?, ?, ?, ?, ?)"
 _PUT_STEP = "INSERT OR REPLACE INTO steps VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 _PUT_SUMMARY = (
     "UPDATE tasks SET stored_no = max(stored_no, ?), version = ?, calls_done = ?, calls_in_doubt = ?, completed = ?,"
-    " stored_at_ms = ? WHERE id = ?"
+    " stored_at_ms = ?, edited = ?, cleaned = ? WHERE id = ?"
 )
+_PUT_COMPLETION = "INSERT OR REPLACE INTO completions VALUES (?, ?, ?, ?, ?)"
 _START_STREAM = (
     "INSERT INTO streams VALUES (?, ?, 0, ?, 1, NULL, NULL) ON CONFLICT (id) DO UPDATE"
     " SET epoch = excluded.epoch, tail_from = 1, usable = NULL, offered = NULL"
@@ -91,6 +104,7 @@ class _Rows:
         self.covers: list[_Row] = []
         self.steps: list[_Row] = []
         self.summaries: list[_Row] = []
+        self.completions: list[_Row] = []
 
     def add(self, task: int, write: AppendStored) -> None:
         """Collect the rows of one task."""
@@ -131,18 +145,8 @@ class _Rows:
         for step in write.steps:
             requires, attempts = json.dumps(step.requires), json.dumps(step.open)
             self.steps.append((task, step.version, step.step, step.planned, step.tool, requires, step.done, attempts))
-        summary = write.summary
-        self.summaries.append(
-            (
-                last_no,
-                summary.version,
-                summary.calls_done,
-                summary.calls_in_doubt,
-                summary.completed,
-                summary.stored_at_ms,
-                task,
-            )
-        )
+        self.completions += (completion_row(task, given) for given in write.completions)
+        self.summaries.append((last_no, *summary_row(write.summary), task))
 
     def write(self, connection: sqlite3.Connection) -> None:
         """Write all rows."""
@@ -153,6 +157,7 @@ class _Rows:
             (_PUT_COVER, self.covers),
             (_PUT_STEP, self.steps),
             (_PUT_SUMMARY, self.summaries),
+            (_PUT_COMPLETION, self.completions),
         )
         for statement, rows in batches:
             connection.executemany(statement, rows)
@@ -164,9 +169,18 @@ def commit(connection: sqlite3.Connection, ids: TaskIds, writes: Sequence[Mailbo
     try:
         rows = _Rows()
         for write in writes:
+            if isinstance(write, PassTime):
+                pass_time(connection, write)
+                ids.forget()
+                continue
             task = ids.get(connection, write.subject, write.task)
             if isinstance(write, AppendStored):
                 rows.add(task, write)
+            elif isinstance(write, (EmptyStream, PurgeTask)):
+                # What was appended before goes too.
+                rows.write(connection)
+                rows = _Rows()
+                _end(connection, task, write)
             else:
                 _apply(connection, task, write)
         rows.write(connection)
@@ -179,12 +193,21 @@ def commit(connection: sqlite3.Connection, ids: TaskIds, writes: Sequence[Mailbo
         raise
 
 
+def _end(connection: sqlite3.Connection, task: int, write: EmptyStream | PurgeTask) -> None:
+    if isinstance(write, EmptyStream):
+        empty_stream(connection, task, write)
+    else:
+        purge_task(connection, task, write)
+
+
 def _apply(
     connection: sqlite3.Connection,
     task: int,
-    write: StartStream | SetSnapshots | PutPiece | DropBlob | SetBlobAbsent,
+    write: StartStream | SetSnapshots | PutPiece | DropBlob | SetBlobAbsent | PutTombstone,
 ) -> None:
     match write:
+        case PutTombstone():
+            put_tombstone(connection, task, write)
         case StartStream():
             connection.execute(_START_STREAM, (stream_key(task, write.name), write.epoch, CHAIN_START))
         case SetSnapshots():

@@ -13,7 +13,6 @@ from server_relay.effects import (
     FoundPlace,
     HashBlob,
     ListingRead,
-    LoadTask,
     LookedUp,
     LookUp,
     PieceRead,
@@ -22,20 +21,16 @@ from server_relay.effects import (
     ReadPiece,
     ReadTail,
     TailRead,
-    TaskLoaded,
 )
 from server_relay.mailbox.mailbox import Mailbox
 from server_relay.records import (
-    AppendStored,
     BlobRow,
     Cover,
     DropBlob,
     PutPiece,
     SetBlobAbsent,
     SetSnapshots,
-    StartStream,
     StepRow,
-    StoredEntry,
     StoredWriter,
     StreamImage,
     TaskImage,
@@ -45,49 +40,10 @@ from sync_core.entry import CHAIN_START, WriterRow
 from sync_core.errors import StoreDamaged
 from sync_core.frames import PlannedStep, SnapshotRef, TaskListing
 from sync_core.ids import StreamName
+from tests.contracts.mailbox_endings import MailboxEndings
+from tests.contracts.mailbox_rows import HISTORY, STATE, SUBJECT, TASK, WRITER, append, load, start, stored
 
-__all__ = ["MailboxSuite", "append", "stored"]
-
-SUBJECT, TASK = "acme", "expense/TRIP-118"
-STATE, HISTORY = StreamName.STATE, StreamName.HISTORY
-WRITER = 700_001
-SUMMARY = TaskSummary(stored_at_ms=1_000)
-
-
-def stored(
-    stored_no: int, relay_seq: int, *, name: StreamName = STATE, writer: int = WRITER, seq: int = 0, size: int = 20
-) -> StoredEntry:
-    """Return a row whose hash, chain and bytes follow from its numbers."""
-    text = f"{name}/{relay_seq}/{writer}".encode()
-    digest = hashlib.sha256(text).digest()
-    return StoredEntry(
-        stored_no, name, relay_seq, writer, seq or relay_seq, digest, digest[:16], text.ljust(size, b".")
-    )
-
-
-def append(
-    *entries: StoredEntry,
-    subject: str = SUBJECT,
-    task: str = TASK,
-    writers: tuple[StoredWriter, ...] = (),
-    covers: tuple[Cover, ...] = (),
-    steps: tuple[StepRow, ...] = (),
-    summary: TaskSummary = SUMMARY,
-) -> AppendStored:
-    """Return the write that appends these entries."""
-    return AppendStored(subject, task, entries, writers, covers, steps, summary)
-
-
-def start(
-    name: StreamName = STATE, *, subject: str = SUBJECT, task: str = TASK, epoch: bytes = b"epoch-1"
-) -> StartStream:
-    return StartStream(subject, task, name, epoch)
-
-
-async def load(mailbox: Mailbox, subject: str = SUBJECT, task: str = TASK) -> TaskImage:
-    (answer,) = await mailbox.read([LoadTask(subject, task)])
-    assert isinstance(answer, TaskLoaded)
-    return answer.image
+__all__ = ["MailboxSuite"]
 
 
 async def tail(
@@ -114,7 +70,7 @@ async def listing(mailbox: Mailbox, prefix: str = "", after: str = "", tasks_max
     return answer
 
 
-class MailboxSuite:
+class MailboxSuite(MailboxEndings):
     """The tests; each gets a fresh `mailbox`."""
 
     # --- logs --------------------------------------------------------------------------------------------------------

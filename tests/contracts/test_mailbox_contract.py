@@ -7,26 +7,43 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 
-from server_relay.effects import HashBlob, LoadTask, LookUp, ReadBlob, ReadListing, ReadTail, RelayAnswer, RelayRead
+from server_relay.effects import (
+    HashBlob,
+    LoadTask,
+    LookUp,
+    ReadBlob,
+    ReadDue,
+    ReadListing,
+    ReadTail,
+    RelayAnswer,
+    RelayRead,
+)
 from server_relay.mailbox.mailbox import Mailbox
 from server_relay.mailbox.sqlite_mailbox import SqliteMailbox
 from server_relay.records import (
     Cover,
     DropBlob,
+    EmptyStream,
     MailboxWrite,
+    PassTime,
+    PurgeTask,
     PutPiece,
+    PutTombstone,
     SetBlobAbsent,
     SetSnapshots,
     StartStream,
     StepRow,
     StoredWriter,
     TaskSummary,
+    Tombstone,
 )
-from sync_core.entry import WriterRow
+from sync_core.completion import GivenCompletion
+from sync_core.entry import Completion, WriterRow
 from sync_core.errors import StoreFull
 from sync_core.frames import SnapshotRef
 from sync_core.ids import StreamName
-from tests.contracts.mailbox_suite import MailboxSuite, append, stored
+from tests.contracts.mailbox_rows import append, stored
+from tests.contracts.mailbox_suite import MailboxSuite
 from tests.simulation.mailbox_model import AsyncMailbox, MailboxModel
 
 TASKS = [("acme", "a/1"), ("acme", "a/2"), ("umbrella", "a/1")]
@@ -64,6 +81,8 @@ class Workload:
     def _some(self, subject: str, task: str) -> list[MailboxWrite]:
         rng, name = self._rng, self._rng.choice(NAMES)
         started = (subject, task, name) in self._heads
+        if rng.random() < 0.1:
+            return [self._end(subject, task, name)]
         match rng.randint(0, 6 if started else 0):
             case 0:
                 self._heads.setdefault((subject, task, name), 0)
@@ -76,6 +95,29 @@ class Workload:
                 return self._blob(subject, task)
             case _:
                 return [self._append(subject, task)]
+
+    def _end(self, subject: str, task: str, name: StreamName) -> MailboxWrite:
+        rng = self._rng
+        tombstone = Tombstone(rng.randint(0, 3), "purged", rng.randint(1, 10**12), (rng.randbytes(8),))
+        match rng.randint(0, 3):
+            case 0:
+                self._heads[subject, task, name] = 0
+                return EmptyStream(subject, task, name, rng.randbytes(8), self._summary())
+            case 1:
+                for other in NAMES:
+                    self._heads.pop((subject, task, other), None)
+                self._last_no.pop((subject, task), None)
+                for sha in BLOBS:
+                    self._held.pop((subject, task, sha), None)
+                return PurgeTask(subject, task, tombstone)
+            case 2:
+                return PutTombstone(subject, task, tombstone)
+            case _:
+                return PassTime(rng.randint(1, 10**12), rng.randint(1, 10**12))
+
+    def _summary(self) -> TaskSummary:
+        completed, edited, cleaned = (self._rng.random() < 0.5 for _ in range(3))
+        return TaskSummary(self._rng.randint(1, 3), 1, 1, completed, self._rng.randint(1, 10**12), edited, cleaned)
 
     def _append(self, subject: str, task: str) -> MailboxWrite:
         rng = self._rng
@@ -90,9 +132,16 @@ class Workload:
         writer = StoredWriter(rows[0].name, WriterRow(rng.choice(WRITERS), "phone", rng.randint(0, 9), 2), "anna")
         step = StepRow(1, rng.choice("abc"), rng.random() < 0.5, "tool", ("x",), rng.random() < 0.3, ("t",))
         cover = Cover(rows[0].name, 90_003, rows[0].relay_seq, rows[0].relay_seq, rows[0].relay_seq)
-        summary = TaskSummary(rng.randint(1, 3), 1, 1, rng.random() < 0.5, rng.randint(1, 10**12))
+        completion = GivenCompletion(Completion(1, "anna"), "phone", rows[0].writer, rows[0].writer_seq)
         return append(
-            *rows, subject=subject, task=task, writers=(writer,), covers=(cover,), steps=(step,), summary=summary
+            *rows,
+            subject=subject,
+            task=task,
+            writers=(writer,),
+            covers=(cover,),
+            steps=(step,),
+            summary=self._summary(),
+            completions=(completion,),
         )
 
     def _blob(self, subject: str, task: str) -> list[MailboxWrite]:
@@ -110,6 +159,7 @@ class Workload:
 
 async def everything(mailbox: Mailbox) -> list[object]:
     reads: list[RelayRead] = [ReadListing(1, subject, 1, "", "", 2) for subject in ("acme", "umbrella")]
+    reads += [ReadDue(at, at // 2, 2) for at in (10**11, 10**12)]
     keys = tuple((name, writer, number) for name in NAMES for writer in (*WRITERS, 90_003) for number in range(4))
     places = tuple((name, place) for name in NAMES for place in range(4))
     for subject, task in TASKS:

@@ -4,11 +4,13 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import msgspec
 from msgspec.structs import replace
 
 from server_relay.effects import (
     BlobHashed,
     BlobRead,
+    DueRead,
     FoundEntry,
     FoundPlace,
     HashBlob,
@@ -16,9 +18,12 @@ from server_relay.effects import (
     LoadTask,
     LookedUp,
     LookUp,
+    NamedRead,
     PieceRead,
     ReadBlob,
+    ReadDue,
     ReadListing,
+    ReadNamed,
     ReadPiece,
     ReadTail,
     RelayAnswer,
@@ -31,9 +36,13 @@ from server_relay.records import (
     BlobRow,
     Cover,
     DropBlob,
+    EmptyStream,
     MailboxStats,
     MailboxWrite,
+    PassTime,
+    PurgeTask,
     PutPiece,
+    PutTombstone,
     SetBlobAbsent,
     SetSnapshots,
     StartStream,
@@ -43,8 +52,10 @@ from server_relay.records import (
     StreamImage,
     TaskImage,
     TaskSummary,
+    Tombstone,
 )
-from sync_core.entry import CHAIN_START
+from sync_core.completion import GivenCompletion
+from sync_core.entry import CHAIN_START, Entry
 from sync_core.errors import StoreDamaged
 from sync_core.frames import PlannedStep, TaskListing
 from sync_core.ids import StreamName
@@ -74,10 +85,23 @@ class _Task:
     steps: dict[tuple[int, str], StepRow] = field(default_factory=dict)
     blobs: dict[str, BlobRow] = field(default_factory=dict)
     bytes_of: dict[str, bytes] = field(default_factory=dict)
+    completions: dict[tuple[int, int], GivenCompletion] = field(default_factory=dict)
+    tombstone: Tombstone | None = None
+    head_no: int = 0
 
     def copy(self) -> "_Task":
         streams = {name: stream.copy() for name, stream in self.streams.items()}
-        return _Task(list(self.log), self.summary, streams, dict(self.steps), dict(self.blobs), dict(self.bytes_of))
+        return _Task(
+            list(self.log),
+            self.summary,
+            streams,
+            dict(self.steps),
+            dict(self.blobs),
+            dict(self.bytes_of),
+            dict(self.completions),
+            self.tombstone,
+            self.head_no,
+        )
 
 
 class MailboxState:
@@ -85,11 +109,13 @@ class MailboxState:
 
     def __init__(self) -> None:
         self._tasks: dict[Key, _Task] = {}
+        self._relay_ms = 0
 
     def copy(self) -> "MailboxState":
         """Return an independent copy; rows themselves are immutable and shared."""
         other = MailboxState()
         other._tasks = {key: task.copy() for key, task in self._tasks.items()}
+        other._relay_ms = self._relay_ms
         return other
 
     # --- writes ------------------------------------------------------------------------------------------------------
@@ -97,10 +123,19 @@ class MailboxState:
     def check(self, writes: Sequence[MailboxWrite]) -> None:
         """Raise `StoreDamaged` if an entry's key or place is taken, before anything is changed."""
         taken: set[tuple[object, ...]] = set()
+        ended: dict[Key, _Task] = {}
         for write in writes:
+            if isinstance(write, (EmptyStream, PurgeTask)):
+                # What comes after it in this commit finds the places free.
+                key = (write.subject, write.task)
+                before = ended.get(key) or self._tasks.get(key, _Task())
+                name = write.name if isinstance(write, EmptyStream) else None
+                kept = {other: stream for other, stream in before.streams.items() if name not in (None, other)}
+                ended[key] = _Task(streams=kept, head_no=before.head_no if name is not None else 0)
+                taken = {row for row in taken if row[:2] != key or name not in (None, row[2])}
             if not isinstance(write, AppendStored):
                 continue
-            task = self._tasks.get((write.subject, write.task), _Task())
+            task = ended.get((write.subject, write.task)) or self._tasks.get((write.subject, write.task), _Task())
             for entry in write.entries:
                 stream = task.streams.get(entry.name)
                 number = (write.subject, write.task, entry.name, entry.writer, entry.writer_seq)
@@ -108,15 +143,28 @@ class MailboxState:
                 known = stream is not None and (
                     (entry.writer, entry.writer_seq) in stream.numbers or entry.relay_seq <= len(stream.places)
                 )
-                if known or number in taken or place in taken or entry.stored_no <= len(task.log):
+                if known or number in taken or place in taken or entry.stored_no <= task.head_no:
                     raise StoreDamaged("Two entries claim one place of the log.")
                 taken |= {number, place}
 
     def apply(self, writes: Sequence[MailboxWrite]) -> None:
         """Carry out writes that passed `check`."""
         for write in writes:
+            if isinstance(write, PassTime):
+                self._pass_time(write)
+                continue
             task = self._tasks.setdefault((write.subject, write.task), _Task())
             match write:
+                case EmptyStream():
+                    task.log = [entry for entry in task.log if entry.name is not write.name]
+                    image = StreamImage(write.name, write.epoch, 0, CHAIN_START, 1, None, None, ())
+                    task.streams[write.name] = _Stream(image)
+                    task.summary = write.summary
+                case PurgeTask():
+                    summary = TaskSummary(stored_at_ms=write.tombstone.at_ms)
+                    self._tasks[write.subject, write.task] = _Task(summary=summary, tombstone=write.tombstone)
+                case PutTombstone():
+                    task.tombstone = write.tombstone
                 case StartStream():
                     self._start(task, write)
                 case AppendStored():
@@ -140,6 +188,14 @@ class MailboxState:
                     row = task.blobs.get(write.sha256, BlobRow(write.sha256))
                     task.blobs[write.sha256] = replace(row, absent=True)
 
+    def _pass_time(self, write: PassTime) -> None:
+        self._relay_ms = write.now_ms
+        for key, task in list(self._tasks.items()):
+            if task.tombstone is not None and task.tombstone.at_ms < write.tombstones_before_ms:
+                task.tombstone = None
+                if not (task.streams or task.blobs):
+                    del self._tasks[key]
+
     def _start(self, task: _Task, write: StartStream) -> None:
         stream = task.streams.get(write.name)
         if stream is None:
@@ -152,6 +208,7 @@ class MailboxState:
         for entry in write.entries:
             stream = task.streams[entry.name]
             task.log.append(entry)
+            task.head_no = entry.stored_no
             stream.places.append(entry)
             stream.numbers[entry.writer, entry.writer_seq] = entry.relay_seq
             stream.image = replace(stream.image, head=entry.relay_seq, chain=entry.chain)
@@ -161,6 +218,8 @@ class MailboxState:
             task.streams[cover.name].covers.append(cover)
         for step in write.steps:
             task.steps[step.version, step.step] = step
+        for given in write.completions:
+            task.completions[given.writer, given.writer_seq] = given
         task.summary = write.summary
 
     # --- reads -------------------------------------------------------------------------------------------------------
@@ -169,6 +228,8 @@ class MailboxState:
         """Return the answer to a read."""
         if isinstance(read, ReadListing):
             return self._listing(read)
+        if isinstance(read, ReadDue):
+            return self._due(read)
         task = self._tasks.get((read.subject, read.task), _Task())
         match read:
             case LoadTask():
@@ -186,6 +247,24 @@ class MailboxState:
                 data = task.bytes_of.get(read.sha256, b"")
                 piece = data[read.offset : read.offset + read.bytes_max]
                 return PieceRead(read.conn, read.task, read.sha256, read.offset, len(data), piece)
+            case ReadNamed():
+                return self._named(read, task)
+
+    def _due(self, read: ReadDue) -> DueRead:
+        def is_due(task: _Task) -> bool:
+            summary = task.summary
+            to_clean = summary.completed and not summary.edited and not summary.cleaned
+            before_ms = max(read.expire_before_ms, read.clean_before_ms if to_clean else 0)
+            return bool(task.head_no) and summary.stored_at_ms < before_ms
+
+        keys = [key for key, task in self._tasks.items() if is_due(task)]
+        keys.sort(key=lambda key: self._tasks[key].summary.stored_at_ms)
+        return DueRead(tuple(keys[: read.tasks_max]), len(keys) > read.tasks_max)
+
+    def _named(self, read: ReadNamed, task: _Task) -> NamedRead:
+        wires = [entry.wire for entry in task.log if entry.name is not read.without]
+        blobs = (msgspec.msgpack.decode(wire, type=Entry).blob for wire in wires)
+        return NamedRead(read.subject, read.task, frozenset(blob for blob in blobs if blob is not None))
 
     def _image(self, read: LoadTask, task: _Task) -> TaskImage:
         streams = tuple(
@@ -194,7 +273,10 @@ class MailboxState:
         )
         steps = tuple(step for _, step in sorted(task.steps.items()))
         blobs = tuple(blob for _, blob in sorted(task.blobs.items()))
-        return TaskImage(read.subject, read.task, len(task.log), task.summary, streams, steps, blobs)
+        completions = tuple(given for _, given in sorted(task.completions.items()))
+        return TaskImage(
+            read.subject, read.task, task.head_no, task.summary, streams, steps, blobs, completions, task.tombstone
+        )
 
     def _look_up(self, read: LookUp, task: _Task) -> LookedUp:
         found, missing = [], []
@@ -229,14 +311,14 @@ class MailboxState:
         skip = dict(read.skip)
         chosen: list[StoredEntry] = []
         size = 0
-        for entry in task.log[read.after_no :]:
-            if entry.relay_seq <= skip.get(entry.name, 0):
+        for entry in task.log:
+            if entry.stored_no <= read.after_no or entry.relay_seq <= skip.get(entry.name, 0):
                 continue
             size += len(entry.wire)
             if chosen and size > read.bytes_max:
                 return TailRead(read.conn, read.subject, read.task, tuple(chosen), chosen[-1].stored_no)
             chosen.append(entry)
-        return TailRead(read.conn, read.subject, read.task, tuple(chosen), len(task.log))
+        return TailRead(read.conn, read.subject, read.task, tuple(chosen), task.head_no)
 
     def _listing(self, read: ReadListing) -> ListingRead:
         keys = sorted(
@@ -246,7 +328,7 @@ class MailboxState:
             and task.startswith(read.prefix)
             and task > read.after
             and (read.within is None or any(f"{task}/".startswith(f"{key}/") for key in read.within))
-            and self._tasks[subject, task].log
+            and self._tasks[subject, task].head_no
         )
         tasks = tuple(self._listed(read.subject, task) for task in keys[: read.tasks_max])
         return ListingRead(read.conn, read.request, tasks, len(keys) > read.tasks_max)
@@ -282,5 +364,5 @@ class MailboxState:
             sum(len(task.log) for task in tasks),
             sum(len(task.blobs) for task in tasks),
             blob_bytes,
-            max((task.summary.stored_at_ms for task in tasks), default=0),
+            max([self._relay_ms, *(task.summary.stored_at_ms for task in tasks)]),
         )
