@@ -14,7 +14,7 @@ from sync_core.errors import HandedOver, TooLarge, ValueRefused
 from sync_core.limits import NOTE_BYTES_MAX
 from sync_core.values import digest_text
 
-__all__ = ["HandOverText", "HandOvers", "check_hand_over"]
+__all__ = ["HandOverText", "HandOvers", "check_hand_over", "standing_hand_over"]
 
 
 class HandOverText(msgspec.Struct, frozen=True):
@@ -71,6 +71,12 @@ class HandOvers:
 def _standing(placed: Placed[HandOverText]) -> HandOverText:
     first, *later = (msgspec.structs.replace(text, stored=place is not None) for text, place in placed.in_order())
     return msgspec.structs.replace(first, conflicts=tuple(later))
+
+
+def standing_hand_over(texts: Mapping[int, HandOverText], version: int) -> HandOverText | None:
+    """Return what was handed over of a business version, or of the last one before it; None without."""
+    versions = [given for given in texts if given <= version]
+    return texts[max(versions)] if versions else None
 
 
 def check_hand_over(text: str) -> None:

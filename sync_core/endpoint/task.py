@@ -10,8 +10,9 @@ from types import TracebackType
 from typing import Literal, ParamSpec, TypeVar
 from weakref import WeakSet
 
-from sync_core.checked import check_instance, check_whole
+from sync_core.checked import check_instance, check_text, check_whole
 from sync_core.document.calls import CallState, PlannedCall
+from sync_core.document.handover import HandOverText, standing_hand_over
 from sync_core.document.view import TaskCompletion, TaskView
 from sync_core.endpoint.audit import Audit
 from sync_core.endpoint.brief import Brief, BriefView, tell
@@ -30,7 +31,7 @@ from sync_core.endpoint.turns import Turns
 from sync_core.errors import AccessFixed
 from sync_core.ids import check_name, check_step
 from sync_core.limits import RECORD_NUMBER_MAX
-from sync_core.replica.commands import CompleteTask, PlanCall
+from sync_core.replica.commands import CompleteTask, HandOverTask, PlanCall
 from sync_core.values import JsonValue, canonical
 
 __all__ = ["Access", "Task"]
@@ -95,6 +96,21 @@ class Task:
     @access.setter
     def access(self, value: Access) -> None:
         raise AccessFixed("Access was fixed when this handle was opened.")
+
+    @property
+    def handover(self) -> HandOverText | None:
+        """The closing text that stands, of this handle's business version or the last one before it; None without.
+
+        It is read-only for everybody. `conflicts` are those that other ends gave for the same version while apart.
+        """
+        return standing_hand_over(self.view.handovers, self.version)
+
+    @handover.setter
+    def handover(self, value: object) -> None:
+        raise AccessFixed(
+            "A hand-over is read-only, and what a live handle may do does not change.",
+            hint="Give it once, with hand_over(), in a session with access='write'.",
+        )
 
     @property
     def completed(self) -> bool:
@@ -201,6 +217,19 @@ class Task:
             self._watchers.add(changes)
             self._handle.opened.watch(changes)
         return changes
+
+    # --- the hand-over ------------------------------------------------------------------------------------------------
+
+    async def hand_over(self, text: str) -> HandOverText:
+        """Give the closing text of this business version, once; from then on it is read-only for everybody.
+
+        Raises `HandedOver` if this version was handed over, as far as this device knows, `ReadOnly`,
+        `VersionMismatch`, `ValueRefused` for an empty text, `TooLarge` over 128 KiB.
+        """
+        self._handle.check_writable()
+        handle = self._handle
+        command = HandOverTask(handle.ref(), handle.key, handle.version, check_text(text, "text"))
+        return await handle.runner.ask(command, HandOverText)
 
     # --- audit --------------------------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from sync_core.document.calls import Attempt, Call, CallState
+from sync_core.document.handover import HandOverText
 from sync_core.document.history import HistoryEntry
 from sync_core.document.notes import Note
 from sync_core.document.slots import Candidate, CandidateStatus, Slot, SlotDefinition, SlotState
@@ -45,6 +46,7 @@ def _view(
     notes: tuple[Note, ...] = (),
     calls: tuple[Call, ...] = (),
     history: tuple[HistoryEntry, ...] = (),
+    handovers: tuple[HandOverText, ...] = (),
 ) -> TaskView:
     return TaskView(
         "expense/TRIP-118",
@@ -53,6 +55,7 @@ def _view(
         {note.name: note for note in notes},
         {(call.version, call.step): call for call in calls},
         history,
+        handovers={given.version: given for given in handovers},
     )
 
 
@@ -86,11 +89,12 @@ def test_nothing_written_elsewhere_can_end_its_block(evil: str) -> None:
         (_slot("amount", SlotState.PROPOSED, _candidate("w1", evil, author=evil, source=evil), ask=evil),),
         (Note("worklog", evil, "h"),),
         (_call("invoice", CallState.DONE, {evil: evil}),),
+        handovers=(HandOverText(1, evil, "h", "desktop", 0, True, (HandOverText(1, evil, "h", "phone", 0, True),)),),
     )
     text = tell(view, 1, "work", None)[0].text
     opened = re.findall(r"<data [^<>]*>", text)
     outside = re.sub(r"<data [^<>]*>[^<>]*</data>", "", text.replace("Text between <data> and </data>", ""))
-    assert len(opened) == 5
+    assert len(opened) == 7
     assert all(re.fullmatch(r'<data( [a-z]+="[^"<>\n]*")+>', mark) for mark in opened)
     assert "<" not in outside
     assert ">" not in outside
@@ -128,6 +132,35 @@ def test_it_keeps_to_the_number_of_characters_and_cuts_notes_first(max_chars: in
     if any(part.startswith("calls/") for part in brief.left_out):
         assert len([part for part in brief.left_out if part.startswith("notes/")]) == 4
     assert ("amount" in tokens) == ("249" in brief.text)
+
+
+def test_the_hand_over_is_told_with_its_author_and_the_later_ones_and_goes_after_notes_and_results() -> None:
+    later = HandOverText(1, "Theirs.", "h2", "desktop", 0, True)
+    given = HandOverText(1, "All is paid.", "h1", "phone", 0, True, (later,))
+    note, call = Note("worklog", "x" * 300, "h"), _call("invoice", CallState.DONE, "y" * 200)
+    view = _view((AMOUNT,), (note,), (call,), handovers=(given,))
+    brief, _ = tell(view, 1, "work", None)
+    assert '<data kind="handover" author="phone">All is paid.</data>' in brief.text
+    assert '<data kind="handover" author="desktop">Theirs.</data>' in brief.text
+    (told,) = brief.json["handover"]  # type: ignore[misc, union-attr]
+    assert told["author"] == "phone"  # type: ignore[index, call-overload]
+    assert [one["text"] for one in told["conflicts"]] == ["Theirs."]  # type: ignore[index, call-overload, union-attr]
+    left_out = [tell(view, 1, "work", chars)[0].left_out for chars in range(len(brief.text), 100, -20)]
+    order = list(dict.fromkeys(name for names in left_out for name in names))
+    assert order == ["notes/worklog", "calls/invoice", "handover/version 1", "slots/amount"]
+    assert tell(view, 1, "confirm", None)[0].json.get("handover") is None
+
+
+def test_a_later_version_is_told_what_was_handed_over_before_it_and_an_earlier_one_is_not() -> None:
+    view = _view(handovers=(HandOverText(2, "Round two.", "h", "phone", 0, True),))
+    assert "Round two." in tell(view, 3, "work", None)[0].text
+    assert "Round two." not in tell(view, 1, "work", None)[0].text
+
+
+def test_a_model_is_told_to_use_the_note_tools_and_no_shell() -> None:
+    text = tell(_view(), 1, "work", None)[0].text
+    assert {"note_read", "note_write", "note_edit"} <= set(re.findall(r"\w+", text))
+    assert "never with a shell" in text
 
 
 def test_to_confirm_only_the_slots_are_told() -> None:
