@@ -8,6 +8,7 @@ import msgspec
 
 from sync_core.document.slots import CandidateStatus, SlotDefinition
 from sync_core.entry import Effect
+from sync_core.petitions import ClaimAnswer
 
 __all__ = [
     "AppendHistory",
@@ -15,6 +16,8 @@ __all__ = [
     "AwaitSynced",
     "BeginCall",
     "Cancel",
+    "ClaimCall",
+    "Claimed",
     "ClearSlot",
     "CloseTask",
     "Command",
@@ -26,13 +29,18 @@ __all__ = [
     "EndCall",
     "EvictTask",
     "FetchBlob",
+    "GiveApproval",
     "HandOverTask",
+    "HoldSlot",
+    "LiftBarrier",
     "MergeNote",
     "OpenTask",
     "PlanCall",
     "PopHistory",
     "QueryTasks",
     "ReadNote",
+    "RequestApproval",
+    "SettleCall",
     "TaskCommand",
     "WriteNote",
     "WriteSlot",
@@ -130,7 +138,10 @@ class DeleteNote(TaskCommand, frozen=True):  # -> None
 
 
 class BeginCall(TaskCommand, frozen=True):  # -> CallBegun | CallRecorded
-    """Ask for a step: the record if it succeeded, else a durable intent. `version` is the handle's."""
+    """Ask for a step: the record if it succeeded, else a durable intent. `version` is the handle's.
+
+    A call that cannot be undone names the `granted` attempt, its fencing `token` and its idempotency `key`.
+    """
 
     version: int
     step: str
@@ -138,10 +149,16 @@ class BeginCall(TaskCommand, frozen=True):  # -> CallBegun | CallRecorded
     effect: Effect
     arguments_digest: str
     arguments: str | None
+    granted: str = ""
+    token: int = 0
+    key: str = ""
 
 
 class EndCall(TaskCommand, frozen=True):  # -> CallRecorded
-    """Record how an attempt ended. `result` is canonical JSON; a large one becomes a blob."""
+    """Record how an attempt ended. `result` is canonical JSON; a large one becomes a blob.
+
+    `unsure`: nobody knows whether it happened. `token` and `label` are those of a guarded call.
+    """
 
     version: int
     step: str
@@ -149,6 +166,70 @@ class EndCall(TaskCommand, frozen=True):  # -> CallRecorded
     ok: bool
     result: str | None = None
     error: str | None = None
+    unsure: bool = False
+    token: int = 0
+    label: str = ""
+
+
+class Claimed(msgspec.Struct, frozen=True):
+    """What the authority answered to a claim; with a grant, `attempt` is what `BeginCall` names."""
+
+    attempt: str
+    answer: ClaimAnswer
+
+
+class ClaimCall(TaskCommand, frozen=True):  # -> Claimed | CallRecorded
+    """Ask the authority for the right to make a call that cannot be undone; fails with `NeedsAuthority` without one.
+
+    `entity`, `releases`, `needs_approval` and `checked` are those of the petition `Claim`.
+    """
+
+    version: int
+    step: str
+    tool: str
+    arguments_digest: str
+    entity: str = ""
+    releases: tuple[tuple[str, str], ...] = ()
+    needs_approval: bool = False
+    checked: bool = False
+
+
+class SettleCall(TaskCommand, frozen=True):  # -> None
+    """Say of a guarded call in doubt whether it happened; answered once the ruling is merged here."""
+
+    version: int
+    step: str
+    tool: str
+    happened: bool
+    entity: str = ""
+    result: str | None = None
+    label: str = ""
+    by_probe: bool = False
+
+
+class HoldSlot(TaskCommand, frozen=True):  # -> None
+    """Have the authority hold a slot and, unless `text` is None, give it this value (canonical JSON)."""
+
+    name: str
+    text: str | None = None
+
+
+class RequestApproval(TaskCommand, frozen=True):  # -> str: the request's id
+    """Ask, once, for a person's approval of exactly this call; `arguments` is canonical JSON."""
+
+    version: int
+    step: str
+    tool: str
+    arguments_digest: str
+    arguments: str
+
+
+class GiveApproval(TaskCommand, frozen=True):  # -> None
+    """Write down a person's yes or no to a request; it counts once the authority ruled on it."""
+
+    approval: str
+    approved: bool
+    reason: str = ""
 
 
 class PlanCall(TaskCommand, frozen=True):  # -> None
@@ -196,6 +277,10 @@ class QueryTasks(_Command, frozen=True):  # -> Listing frame, or None when there
     after: str = ""
 
 
+class LiftBarrier(_Command, frozen=True):  # -> None
+    """Say, as an admin, that the relay misses nothing any more of what was lost."""
+
+
 class AwaitSynced(_Command, frozen=True):  # -> None
     """Answer once all that was written before is stored at the relay and all it held then is merged here."""
 
@@ -220,6 +305,12 @@ Command = (
     | DeleteNote
     | BeginCall
     | EndCall
+    | ClaimCall
+    | SettleCall
+    | HoldSlot
+    | RequestApproval
+    | GiveApproval
+    | LiftBarrier
     | PlanCall
     | CompleteTask
     | AppendHistory

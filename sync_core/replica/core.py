@@ -16,7 +16,8 @@ class ReplicaSettings(msgspec.Struct, frozen=True):
 
     `has_relay`: a relay is configured, so opening a task waits for it. `compact_entries`, `compact_bytes`: merge a
     task's stored updates into one row when so many, or so large ones, are found at load. `loaded_idle_tasks_max`:
-    documents kept for tasks without a handle.
+    documents kept for tasks without a handle. `durable`: the store keeps what was committed; a volatile one makes no
+    guarded call. `petition_timeout_ms`: how long the authority may take to answer.
     """
 
     has_relay: bool = False
@@ -28,6 +29,8 @@ class ReplicaSettings(msgspec.Struct, frozen=True):
     compact_entries: int = 1_000
     compact_bytes: int = 1024 * 1024
     loaded_idle_tasks_max: int = 16
+    durable: bool = True
+    petition_timeout_ms: int = 10_000
 
 
 class Core:

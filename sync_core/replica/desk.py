@@ -10,6 +10,7 @@ from sync_core.replica import effects as e
 from sync_core.replica import frames, local
 from sync_core.replica.core import Core
 from sync_core.replica.opening import Barrier
+from sync_core.replica.petitions import Petitions
 from sync_core.replica.table import TaskTable
 from sync_core.replica.task import Opening, TaskReplica
 from sync_core.replica.writes import DropTask
@@ -23,6 +24,7 @@ class Desk:
     def __init__(self, core: Core, table: TaskTable) -> None:
         self._core = core
         self._table = table
+        self.petitions = Petitions(core, table)
         self._barriers: list[Barrier] = []
         self._queries: set[int] = set()
         self._merges: dict[tuple[str, str, str], list[c.MergeNote]] = {}
@@ -135,6 +137,30 @@ class Desk:
                 self._fail(ref, ResultUnavailable("The result is not on this device."))
         frames.on_snapshot_bytes(task, event.sha256, event.data)
 
+    # --- what only the authority can answer ---------------------------------------------------------------------------
+
+    def on_petition(self, command: c.ClaimCall | c.SettleCall | c.HoldSlot) -> None:
+        """Ask the authority about an open task."""
+        task = self._open_task(command)
+        if task is None or not self._table.ready(task, command):
+            return
+        try:
+            if isinstance(command, c.ClaimCall):
+                self.petitions.claim(task, command)
+            elif isinstance(command, c.SettleCall):
+                self.petitions.settle(task, command)
+            else:
+                self.petitions.hold(task, command)
+        except SegueError as error:
+            self._fail(command.ref, error)
+
+    def on_lift(self, command: c.LiftBarrier) -> None:
+        """Ask the authority to grant again what was opened before a loss."""
+        try:
+            self.petitions.lift(command)
+        except SegueError as error:
+            self._fail(command.ref, error)
+
     # --- what only the relay can answer -------------------------------------------------------------------------------
 
     def on_query(self, command: c.QueryTasks) -> None:
@@ -169,6 +195,7 @@ class Desk:
                     download.refs.remove(command.ref)
         self._barriers = [barrier for barrier in self._barriers if barrier.ref != command.ref]
         self._queries.discard(command.ref)
+        self.petitions.cancel(command.ref)
 
     # --- what happens to those that wait ------------------------------------------------------------------------------
 
@@ -189,6 +216,7 @@ class Desk:
         for ref in sorted(self._queries):
             self._reply(ref, None)
         self._queries.clear()
+        self.petitions.on_link_lost()
 
     def give_up(self, task: TaskReplica, parked: Iterable[object], error: SegueError) -> None:
         """The task cannot be read, or is forgotten: whoever waits for it is told."""
@@ -200,9 +228,12 @@ class Desk:
         task.openings, task.agenda.compactions = (), []
         for ref in refs:
             self._fail(ref, error)
+        self.petitions.fail(task, error)
 
     def settle(self, touched: Iterable[TaskReplica]) -> None:
-        """Answer those that wait for nothing any more."""
+        """Answer those that wait for nothing any more, and ask the authority what may be asked now."""
+        touched = tuple(touched)
+        self.petitions.pump(touched)
         for barrier in list(self._barriers):
             for task in touched:
                 barrier.check(task)

@@ -19,6 +19,7 @@ from sync_core.frames import (
 )
 from sync_core.ids import split_stream
 from sync_core.parts import role_named
+from sync_core.petitions import ClaimAnswer, Ruled
 from sync_core.replica import digests, frames
 from sync_core.replica import effects as e
 from sync_core.replica.adoption import on_snapshot_stored
@@ -83,6 +84,8 @@ class Link:
             return
         elif isinstance(frame, Listing):
             self._desk.on_listing(frame)
+        elif isinstance(frame, (ClaimAnswer, Ruled)):
+            self._desk.petitions.on_answer(frame)
         else:
             try:
                 self._on_task_frame(event)
@@ -99,6 +102,7 @@ class Link:
             return
         session.on(SessionEvent.WELCOME)
         session.role = role_named(frame.role)
+        session.authority = frame.authority
         session.relay_time_ms = frame.relay_time_ms
         for task in self._table.tasks.values():
             if task.followed or task.openings:

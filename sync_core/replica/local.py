@@ -7,11 +7,12 @@ import hashlib
 from collections.abc import Callable
 from typing import TypeVar
 
+from sync_core.document.approvals import request_id
 from sync_core.document.calls import CallBegun, CallRecorded
 from sync_core.document.document import TaskDocument, Touched
 from sync_core.document.notes import MergedNote
 from sync_core.entry import EntryKind, HistoryItem, Record, encode_record
-from sync_core.errors import BaseUnknown, Closed, TooLarge
+from sync_core.errors import BaseUnknown, Closed, NeedsAuthority, TooLarge
 from sync_core.ids import StreamName, new_writer
 from sync_core.keys import idempotency_key
 from sync_core.limits import BASE_PIN_KEEP_MS, BLOB_BYTES_MAX, HISTORY_INLINE_BYTES_MAX, RESULT_INLINE_BYTES_MAX
@@ -69,7 +70,13 @@ def _declare_slot(task: TaskReplica, command: c.DeclareSlot) -> None:
     _answer(task, command.ref, _document(task).view().slots[command.name])
 
 
+def _check_not_held(task: TaskReplica, name: str) -> None:
+    if _document(task).slot(name).held:
+        raise NeedsAuthority(f"The slot {name} is held by the authority, which alone writes it.", hint="Confirm it.")
+
+
 def _write_slot(task: TaskReplica, command: c.WriteSlot) -> None:
+    _check_not_held(task, command.name)
     update = _document(task).write_slot(
         command.name, command.text, command.status, command.token, command.source, task.core.wall_ms
     )
@@ -78,6 +85,7 @@ def _write_slot(task: TaskReplica, command: c.WriteSlot) -> None:
 
 
 def _clear_slot(task: TaskReplica, command: c.ClearSlot) -> None:
+    _check_not_held(task, command.name)
     _update(task, _document(task).clear_slot(command.name, command.token), slot=command.name)
     _answer(task, command.ref, _document(task).slot(command.name))
 
@@ -145,6 +153,7 @@ def _begin_call(task: TaskReplica, command: c.BeginCall) -> None:
         command.arguments_digest,
         command.arguments,
         frozenset(task.loaded.running),
+        command.granted,
     )
     if isinstance(begun, CallRecorded):
         _answer(task, command.ref, begun)
@@ -152,8 +161,8 @@ def _begin_call(task: TaskReplica, command: c.BeginCall) -> None:
     task.core.session.check_may_write(EntryKind.CALL)
     task.loaded.running.add(begun.attempt)
     task.announce([_record(task, StreamName.STATE, EntryKind.CALL, begun)], local=True)
-    key = idempotency_key(task.core.subject, task.key, command.version, command.step)
-    _answer(task, command.ref, CallBegun(begun.attempt, key))
+    key = command.key or idempotency_key(task.core.subject, task.key, command.version, command.step)
+    _answer(task, command.ref, CallBegun(begun.attempt, key, command.token))
 
 
 def _end_call(task: TaskReplica, command: c.EndCall) -> None:
@@ -164,7 +173,17 @@ def _end_call(task: TaskReplica, command: c.EndCall) -> None:
         except TooLarge:
             result, lost = None, True
     outcome = _document(task).end_call(
-        command.version, command.step, command.attempt, command.ok, result, command.error, blob, lost=lost
+        command.version,
+        command.step,
+        command.attempt,
+        command.ok,
+        result,
+        command.error,
+        blob,
+        lost=lost,
+        unsure=command.unsure,
+        token=command.token,
+        label=command.label,
     )
     task.loaded.running.discard(command.attempt)
     task.announce([_record(task, StreamName.STATE, EntryKind.CALL, outcome, blob)], local=True)
@@ -175,6 +194,23 @@ def _plan_call(task: TaskReplica, command: c.PlanCall) -> None:
     plan = _document(task).plan_call(command.version, command.step, command.tool, command.arguments, command.requires)
     if plan is not None:
         task.announce([_record(task, StreamName.STATE, EntryKind.PLAN, plan)], local=True)
+    _answer(task, command.ref, None)
+
+
+def _request_approval(task: TaskReplica, command: c.RequestApproval) -> None:
+    request = _document(task).request_approval(
+        command.version, command.step, command.tool, command.arguments_digest, command.arguments
+    )
+    if request is not None:
+        task.announce([_record(task, StreamName.STATE, EntryKind.PLAN, request)], local=True)
+    approval = request_id(command.step, command.version, command.tool, command.arguments_digest)
+    _answer(task, command.ref, approval)
+
+
+def _give_approval(task: TaskReplica, command: c.GiveApproval) -> None:
+    approval = _document(task).give_approval(command.approval, task.core.device, command.approved, command.reason)
+    if approval is not None:
+        task.announce([_record(task, StreamName.AUTHORITY, EntryKind.APPROVAL, approval)], local=True)
     _answer(task, command.ref, None)
 
 
@@ -246,6 +282,8 @@ _WRITES: dict[type, tuple[EntryKind, _Handler]] = {
     c.DeleteNote: (EntryKind.UPDATE, _typed(_delete_note)),
     c.EndCall: (EntryKind.CALL, _typed(_end_call)),
     c.PlanCall: (EntryKind.PLAN, _typed(_plan_call)),
+    c.RequestApproval: (EntryKind.PLAN, _typed(_request_approval)),
+    c.GiveApproval: (EntryKind.APPROVAL, _typed(_give_approval)),
     c.CompleteTask: (EntryKind.COMPLETION, _typed(_complete)),
     c.AppendHistory: (EntryKind.HISTORY, _typed(_append_history)),
     c.PopHistory: (EntryKind.HISTORY, _typed(_pop_history)),

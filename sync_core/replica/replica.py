@@ -10,6 +10,7 @@ from sync_core.document.view import TaskView
 from sync_core.errors import SegueError, StoreDamaged, Unforeseen
 from sync_core.frames import ListTasks, Login
 from sync_core.ids import Entropy, StreamName
+from sync_core.petitions import Petition
 from sync_core.replica import commands as c
 from sync_core.replica import digests, recovery
 from sync_core.replica import effects as e
@@ -231,6 +232,7 @@ class Replica:
     def _on_tick(self, _event: e.Tick) -> None:
         self._link.tick()
         self._table.following.tick()
+        self._desk.petitions.tick()
         for task in self._table.prune():
             task.tick()
             if task.loaded.arrived:
@@ -262,7 +264,7 @@ class Replica:
 def _stands_alone(effect: e.Effect) -> bool:
     """Whether an effect speaks of nothing that was to be durable with it, and so is owed also after a failed commit."""
     frame = effect.frame if isinstance(effect, e.SendFrame) else None
-    return isinstance(effect, (e.StatusIs, e.HangUp)) or isinstance(frame, (Login, ListTasks))
+    return isinstance(effect, (e.StatusIs, e.HangUp)) or isinstance(frame, (Login, ListTasks, Petition))
 
 
 _COMMANDS: dict[type, Callable[..., None]] = {
@@ -286,6 +288,12 @@ _COMMANDS: dict[type, Callable[..., None]] = {
     c.BeginCall: Desk.on_task_command,
     c.EndCall: Desk.on_task_command,
     c.PlanCall: Desk.on_task_command,
+    c.RequestApproval: Desk.on_task_command,
+    c.GiveApproval: Desk.on_task_command,
+    c.ClaimCall: Desk.on_petition,
+    c.SettleCall: Desk.on_petition,
+    c.HoldSlot: Desk.on_petition,
+    c.LiftBarrier: Desk.on_lift,
     c.CompleteTask: Desk.on_task_command,
     c.AppendHistory: Desk.on_task_command,
     c.PopHistory: Desk.on_task_command,

@@ -65,6 +65,7 @@ class Session:
         self.reason = "" if has_relay else "no relay is configured"
         self.role: Role | None = None
         self.relay_time_ms = 0
+        self.authority = False
         self.logged_in = False
         self.login_at_ms = 0
 

@@ -76,10 +76,10 @@ class Solo(Device):
 
     # --- the relay's part ---------------------------------------------------------------------------------------------
 
-    def log_in(self, role: str = "write") -> "Solo":
+    def log_in(self, role: str = "write", *, authority: bool = True) -> "Solo":
         """Stand on a link, welcomed in this role."""
         self.handle(e.LinkUp(""))
-        self.hear(Welcome(WIRE_VERSION, 1_000, role, "somebody"))
+        self.hear(Welcome(WIRE_VERSION, 1_000, role, "somebody", authority))
         return self
 
     def hear(self, *frames: RelayFrame) -> None:

@@ -1,0 +1,253 @@
+"""Petitions: what only the authority can answer is asked on the link that stands, or refused at once.
+
+Rules:
+1. Without a link to an authority, or from a store that is not durable, nothing is asked: `NeedsAuthority`. A link that
+   ends, and an answer that does not come, end the waiting in the same way.
+2. A petition is sent once the relay's heads are reached and nothing of the task waits to be sent: what this device
+   holds, also of a lost log, is at the relay before it is asked for anything (rule J of the design).
+3. A claim whose answer was lost is asked again under the same attempt, as long as no intent of that was written: the
+   authority then gives the same grant back.
+"""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from sync_core.document.calls import Call, CallRecorded, CallState
+from sync_core.entry import EntryKind
+from sync_core.errors import InDoubt, NeedsAuthority, ReadOnly, Refused, ResultUnavailable, SegueError, ValueRefused
+from sync_core.ids import new_hex_id
+from sync_core.petitions import (
+    AuthorityFrame,
+    Claim,
+    ClaimAnswer,
+    ClaimVerdict,
+    LiftBarrier,
+    Petition,
+    Ruled,
+    SettleDoubt,
+)
+from sync_core.petitions import HoldSlot as HoldSlotFrame
+from sync_core.replica import commands as c
+from sync_core.replica.core import Core
+from sync_core.replica.effects import Fail, Reply
+from sync_core.replica.table import TaskTable
+from sync_core.replica.task import TaskReplica
+
+__all__ = ["Petitions"]
+
+_NO_TASK = "_"
+"""Stands where a petition of the whole subject names a task, if this device knows none."""
+
+
+class _Open(msgspec.Struct):
+    """A petition whose answer is owed. `task` is None for one of the whole subject."""
+
+    frame: Petition
+    task: TaskReplica | None
+    deadline_ms: int
+    asked: bool = False
+    ruled: bool = False
+
+
+class Petitions:
+    """The petitions of a Replica that are not answered yet."""
+
+    def __init__(self, core: Core, table: TaskTable) -> None:
+        self._core = core
+        self._table = table
+        self._open: dict[int, _Open] = {}
+        self._attempts: dict[Claim, str] = {}
+
+    # --- what is asked ------------------------------------------------------------------------------------------------
+
+    def claim(self, task: TaskReplica, command: c.ClaimCall) -> None:
+        """Ask for the right to make a call, or answer with its record; raises what stands in the way here."""
+        assert task.document is not None
+        call = task.document.claimable(command.version, command.step, command.arguments_digest)
+        if call is not None and call.state is CallState.DONE:
+            self._core.emit(Reply(command.ref, CallRecorded(call)))
+            return
+        if call is not None and call.state is CallState.RESULT_UNAVAILABLE:
+            raise ResultUnavailable(f"The step {command.step} was done, but its result was not recorded.")
+        self._core.session.check_may_write(EntryKind.CALL)
+        try:
+            self._check_reachable()
+        except NeedsAuthority:
+            if call is not None and call.state is CallState.IN_DOUBT:
+                raise InDoubt(f"The step {command.step} was started and has no outcome.") from None
+            raise
+        claim = Claim(
+            task.key,
+            command.ref,
+            command.version,
+            command.step,
+            command.tool,
+            command.arguments_digest,
+            "",
+            command.entity,
+            command.releases,
+            command.needs_approval,
+            command.checked,
+        )
+        attempt = self._attempt(claim, call)
+        task.loaded.running.add(attempt)
+        task.document.set_running(frozenset(task.loaded.running))
+        self._ask(msgspec.structs.replace(claim, attempt=attempt), task)
+
+    def _attempt(self, claim: Claim, call: Call | None) -> str:
+        """The attempt of an earlier claim of the same whose answer was lost, else a fresh one."""
+        same = msgspec.structs.replace(claim, request=0)
+        attempt = self._attempts.get(same)
+        known = next((a for a in call.attempts if a.attempt == attempt), None) if call is not None else None
+        begun = known is not None and (known.n > 0 or known.ok is not None or known.doubt != "")
+        if attempt is None or begun:
+            attempt = self._attempts[same] = new_hex_id(self._core.entropy)
+        return attempt
+
+    def settle(self, task: TaskReplica, command: c.SettleCall) -> None:
+        """Say of a call in doubt whether it happened."""
+        self._core.session.check_may_write(EntryKind.CALL)
+        self._check_reachable()
+        frame = SettleDoubt(
+            task.key,
+            command.ref,
+            command.version,
+            command.step,
+            command.tool,
+            command.happened,
+            command.entity,
+            command.result,
+            command.label,
+            command.by_probe,
+        )
+        self._ask(frame, task)
+
+    def hold(self, task: TaskReplica, command: c.HoldSlot) -> None:
+        """Have the authority hold a slot, or give one that it holds a value."""
+        self._core.session.check_may_write(EntryKind.UPDATE)
+        self._check_reachable()
+        self._ask(HoldSlotFrame(task.key, command.ref, command.name, command.text), task)
+
+    def lift(self, command: c.LiftBarrier) -> None:
+        """Say that nothing is missing any more."""
+        self._check_reachable()
+        task = next(iter(sorted(self._table.tasks)), _NO_TASK)
+        self._ask(LiftBarrier(task, command.ref), None)
+
+    def _check_reachable(self) -> None:
+        session = self._core.session
+        if not self._core.settings.durable:
+            raise NeedsAuthority("This device's store is volatile, so it cannot keep what a guarded call needs.")
+        if not session.logged_in:
+            raise NeedsAuthority("The authority cannot be reached: there is no link to a relay.", hint=_LATER)
+        if not session.authority:
+            raise NeedsAuthority("The relay of this link rules on nothing: what it keeps is volatile.")
+
+    def _ask(self, frame: Petition, task: TaskReplica | None) -> None:
+        deadline_ms = self._core.now_ms + self._core.settings.petition_timeout_ms
+        self._open[frame.request] = _Open(frame, task, deadline_ms)
+        if task is None:
+            self._send(self._open[frame.request])
+        else:
+            self._table.touch(task)
+
+    def _send(self, petition: _Open) -> None:
+        petition.asked = True
+        self._core.send(petition.frame)
+
+    # --- what is answered ---------------------------------------------------------------------------------------------
+
+    def on_answer(self, frame: AuthorityFrame) -> None:
+        """Take the authority's answer; one that nobody waits for any more changes nothing."""
+        petition = self._open.get(frame.request)
+        if petition is None or not petition.asked or petition.ruled:
+            return
+        if petition.task is not None:
+            self._table.touch(petition.task)
+        if isinstance(frame, ClaimAnswer) and isinstance(petition.frame, Claim):
+            del self._open[frame.request]
+            if frame.verdict is not ClaimVerdict.GRANTED:
+                self._forget_attempt(petition)
+            self._core.emit(Reply(frame.request, c.Claimed(petition.frame.attempt, frame)))
+        elif isinstance(frame, Ruled) and frame.code:
+            del self._open[frame.request]
+            self._core.emit(Fail(frame.request, _refusal(frame)))
+        elif petition.task is None:
+            del self._open[frame.request]
+            self._core.emit(Reply(frame.request, None))
+        else:
+            # The ruling itself comes as an entry: whoever asked is to see it.
+            petition.ruled = True
+            self._table.following.want(petition.task)
+
+    def pump(self, touched: Iterable[TaskReplica]) -> None:
+        """Send what may be sent now, and answer what was ruled and is merged here."""
+        if not self._open:
+            return
+        tasks = {task.key for task in touched}
+        for ref, petition in list(self._open.items()):
+            task = petition.task
+            if task is None or task.key not in tasks or not self._is_up_to_date(task):
+                continue
+            if petition.ruled:
+                del self._open[ref]
+                self._core.emit(Reply(ref, None))
+            elif not petition.asked and not len(task.outbox):
+                self._send(petition)
+
+    def _is_up_to_date(self, task: TaskReplica) -> bool:
+        here = task.document is not None and not task.loading and not task.must_bring_back
+        told = task.follow.known is not None and self._table.following.is_fresh(task)
+        return here and told and not task.behind
+
+    # --- when no answer comes -----------------------------------------------------------------------------------------
+
+    def tick(self) -> None:
+        """Give up on what waited too long."""
+        late = [ref for ref, petition in self._open.items() if self._core.now_ms >= petition.deadline_ms]
+        self._give_up(late, NeedsAuthority("The authority did not answer in time.", hint=_LATER))
+
+    def on_link_lost(self) -> None:
+        """Nothing will be answered in this session."""
+        self._give_up(list(self._open), NeedsAuthority("The link to the authority was lost.", hint=_LATER))
+
+    def cancel(self, ref: int) -> None:
+        """The caller gave up waiting."""
+        petition = self._open.pop(ref, None)
+        if petition is not None:
+            self._stop_running(petition)
+
+    def fail(self, task: TaskReplica, error: SegueError) -> None:
+        """The task cannot be read, or is forgotten."""
+        self._give_up([ref for ref, petition in self._open.items() if petition.task is task], error)
+
+    def _give_up(self, refs: Iterable[int], error: SegueError) -> None:
+        for ref in refs:
+            petition = self._open.pop(ref)
+            self._stop_running(petition)
+            # What was ruled stands, whether or not its entry has come.
+            self._core.emit(Reply(ref, None) if petition.ruled else Fail(ref, error))
+
+    def _forget_attempt(self, petition: _Open) -> None:
+        assert isinstance(petition.frame, Claim)
+        self._attempts.pop(msgspec.structs.replace(petition.frame, request=0, attempt=""), None)
+        self._stop_running(petition)
+
+    def _stop_running(self, petition: _Open) -> None:
+        task, frame = petition.task, petition.frame
+        if task is not None and isinstance(frame, Claim):
+            task.loaded.running.discard(frame.attempt)
+            if task.document is not None:
+                task.document.set_running(frozenset(task.loaded.running))
+
+
+_LATER = "Connect to the relay, then call the step again; it waits."
+
+
+def _refusal(frame: Ruled) -> SegueError:
+    if frame.code == "role":
+        return ReadOnly(frame.sentence, hint="Log in with a token whose role may do this.")
+    if frame.code == "not_in_doubt":
+        return ValueRefused(frame.sentence)
+    return Refused(frame.sentence)
