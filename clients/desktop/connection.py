@@ -1,7 +1,8 @@
 """Between the command line and the endpoint: the options of every command that opens the store, and opening it.
 
 A command is an async function of an open `Session` and its own arguments that returns an `Answer`; `connected` turns it
-into what typer calls. The engine is imported when a command runs, so that help and usage errors come at once.
+into what typer calls, and `configured` one that opens the session itself, if at all. The engine is imported when a
+command runs, so that help and usage errors come at once.
 """
 
 import asyncio
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from clients.config import WrongUsage, private_folder, read_settings
+from clients.config import Settings, WrongUsage, private_folder, read_settings
 from clients.desktop.output import Answer, ExitStatus, JsonDocument, emit, emit_error
 from sync_core.errors import NotSyncedYet, Refused, SegueError, SyncTimeout
 from sync_core.replica.changes import LinkState, Status
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from sync_core import Endpoint, Task
     from sync_core.endpoint.opening import Opening
 
-__all__ = ["AsJson", "Sending", "Session", "answered", "connected"]
+__all__ = ["AsJson", "Given", "Sending", "Session", "answered", "configured", "connected"]
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
@@ -121,10 +122,45 @@ class Session:
         return link in (LinkState.CONNECTING, LinkState.SYNCING)
 
 
-def connected(work: Callable[..., Awaitable[Answer | None]]) -> Callable[..., None]:
-    """Return the command that opens this device's store, lets `work` do its part and prints its answer.
+class Given:
+    """What a command was given beside its own arguments: the options that name relay, subject, device and store."""
 
-    `work` takes the session and then its own arguments, annotated for typer; the command has those and the shared ones.
+    def __init__(self, options: dict[str, object], as_json: bool) -> None:
+        wait = options["wait"]
+        self._wait_s = wait if isinstance(wait, float) else None
+        self._as_json = as_json
+        self._flags = {name: value if isinstance(value, str) else None for name, value in options.items()}
+        del self._flags["wait"]
+
+    def settings(self) -> Settings:
+        """Return the settings that stand; raises `WrongUsage`, also for a wait that is no time."""
+        if self._wait_s is not None and not 0 <= self._wait_s <= _WAIT_S_MAX:
+            raise WrongUsage(f"--wait takes from 0 to {_WAIT_S_MAX} seconds.")
+        return read_settings(self._flags, os.environ, hostname=platform.node())
+
+    @asynccontextmanager
+    async def session(self) -> AsyncIterator[Session]:
+        """Open this device's store, in a folder that is its owner's alone."""
+        settings = self.settings()
+        private_folder(settings)
+
+        from sync_core import Endpoint
+
+        async with Endpoint.open(
+            settings.store,
+            subject=settings.subject,
+            device=settings.device,
+            relay=settings.relay,
+            token=settings.token or "",
+            open_timeout_s=_WAIT_S if self._wait_s is None else self._wait_s,
+        ) as endpoint:
+            yield Session(endpoint, self._wait_s if settings.relay else 0.0, self._as_json)
+
+
+def configured(work: Callable[..., Awaitable[Answer | None]]) -> Callable[..., None]:
+    """Return the command that lets `work` do its part and prints its answer.
+
+    `work` takes a `Given` and then its own arguments, annotated for typer; the command has those and the shared ones.
     """
     own = list(inspect.signature(work).parameters.values())[1:]
     shared = [_parameter(name, *_OPTIONS[name]) for name in _OPTIONS]
@@ -135,11 +171,7 @@ def connected(work: Callable[..., Awaitable[Answer | None]]) -> Callable[..., No
         as_json = bool(arguments.pop("as_json"))
 
         async def run() -> Answer | None:
-            async with _session(options, as_json) as session:
-                try:
-                    return await work(session, **arguments)
-                except NotSyncedYet as error:
-                    raise _with_reason(error, session.endpoint.status.reason) from None
+            return await work(Given(options, as_json), **arguments)
 
         answered(lambda: asyncio.run(run()), as_json)
 
@@ -149,6 +181,25 @@ def connected(work: Callable[..., Awaitable[Answer | None]]) -> Callable[..., No
     command.__doc__ = work.__doc__
     command.__name__ = work.__name__
     return command
+
+
+def connected(work: Callable[..., Awaitable[Answer | None]]) -> Callable[..., None]:
+    """Return the command that opens this device's store, lets `work` do its part and prints its answer.
+
+    As `configured`, but `work` takes the open `Session`.
+    """
+
+    async def opened(given: Given, **arguments: object) -> Answer | None:
+        async with given.session() as session:
+            try:
+                return await work(session, **arguments)
+            except NotSyncedYet as error:
+                raise _with_reason(error, session.endpoint.status.reason) from None
+
+    opened.__signature__ = inspect.signature(work)  # type: ignore[attr-defined]
+    opened.__doc__ = work.__doc__
+    opened.__name__ = work.__name__
+    return configured(opened)
 
 
 def _with_reason(error: NotSyncedYet, reason: str) -> NotSyncedYet:
@@ -172,29 +223,6 @@ def answered(work: Callable[[], Answer | None], as_json: bool) -> None:
         error.hint = _HINTS.get(error.code, error.hint)
         status = emit_error(error, as_json)
     raise typer.Exit(status)
-
-
-@asynccontextmanager
-async def _session(options: dict[str, object], as_json: bool) -> AsyncIterator[Session]:
-    wait = options.pop("wait")
-    wait_s = wait if isinstance(wait, float) else None
-    if wait_s is not None and not 0 <= wait_s <= _WAIT_S_MAX:
-        raise WrongUsage(f"--wait takes from 0 to {_WAIT_S_MAX} seconds.")
-    flags = {name: value if isinstance(value, str) else None for name, value in options.items()}
-    settings = read_settings(flags, os.environ, hostname=platform.node())
-    private_folder(settings)
-
-    from sync_core import Endpoint
-
-    async with Endpoint.open(
-        settings.store,
-        subject=settings.subject,
-        device=settings.device,
-        relay=settings.relay,
-        token=settings.token or "",
-        open_timeout_s=_WAIT_S if wait_s is None else wait_s,
-    ) as endpoint:
-        yield Session(endpoint, wait_s if settings.relay else 0.0, as_json)
 
 
 def _parameter(name: str, flag: str, kind: type, text: str) -> inspect.Parameter:
