@@ -8,8 +8,8 @@ import typer
 from typer.core import TyperGroup
 
 from clients.config import WrongUsage
-from clients.desktop import audit, ending, note, services, slot, stats, task, watch
-from clients.desktop.connection import connected
+from clients.desktop import audit, doctor, ending, note, services, slot, stats, task, watch
+from clients.desktop.connection import configured, connected
 from clients.desktop.output import emit_error
 
 __all__ = ["app"]
@@ -23,7 +23,7 @@ _GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("A task", ("tasks", "show", "brief", "calls", "history", "watch", "slot", "note")),
     ("Its end on this device", ("evict",)),
     ("Audit", ("replay", "export", "restore")),
-    ("Looking after it", ("stats", "token", "relay", "demo", "rehearse")),
+    ("Looking after it", ("doctor", "stats", "token", "relay", "demo", "rehearse")),
 )
 """How the help puts the commands together."""
 
@@ -109,5 +109,6 @@ app.add_typer(slot.app, name="slot")
 app.add_typer(note.app, name="note")
 ending.register(app)
 app.command("stats")(connected(stats.stats))
+app.command("doctor")(configured(doctor.doctor))
 app.command("watch")(connected(watch.watch))
 services.register(app)

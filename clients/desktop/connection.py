@@ -132,6 +132,10 @@ class Given:
         self._flags = {name: value if isinstance(value, str) else None for name, value in options.items()}
         del self._flags["wait"]
 
+    def flag(self, name: str) -> str | None:
+        """Return what was given for an option, None if it was left out."""
+        return self._flags[name]
+
     def settings(self) -> Settings:
         """Return the settings that stand; raises `WrongUsage`, also for a wait that is no time."""
         if self._wait_s is not None and not 0 <= self._wait_s <= _WAIT_S_MAX:

@@ -8,6 +8,8 @@ from enum import StrEnum
 
 import msgspec
 
+from sync_core.entry import Effect
+
 __all__ = [
     "EXPOSED",
     "SQLITE_MIN",
@@ -19,6 +21,7 @@ __all__ = [
     "Severity",
     "StoreFacts",
     "ToolFacts",
+    "Version",
     "find",
 ]
 
@@ -61,7 +64,7 @@ class ToolFacts(msgspec.Struct, frozen=True):
     `by_entity`: its key is that of a business entity; `checked`: the outside system checks key or fencing token."""
 
     name: str
-    effect: str
+    effect: Effect
     effect_given: bool = True
     takes_key: bool = False
     by_entity: bool = False
@@ -72,7 +75,7 @@ class ToolFacts(msgspec.Struct, frozen=True):
     @property
     def is_final(self) -> bool:
         """Whether what it does cannot be undone."""
-        return self.effect == "irreversible"
+        return self.effect is Effect.IRREVERSIBLE
 
 
 class OpenFile(msgspec.Struct, frozen=True):
@@ -150,7 +153,7 @@ def _tools(tools: tuple[ToolFacts, ...] | None) -> Iterator[Finding]:
             )
         if tool.is_final:
             yield from _final_tool(tool)
-        elif tool.effect == "idempotent" and not tool.takes_key:
+        elif tool.effect is Effect.IDEMPOTENT and not tool.takes_key:
             yield Finding(
                 Severity.LOW,
                 "idempotent_without_key",

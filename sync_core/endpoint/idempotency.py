@@ -76,9 +76,9 @@ async def verify_idempotent(
 
     `records` counts what the outside system holds; it is asked before, between and after the calls. A parameter of the
     tool that is named `records` has to be given by place. Raises `NotIdempotent`, an AssertionError with the report
-    inside, if the results differ, if the second call made a record or failed, or if another key, which stands for
-    another call, made none; `NeedsKey` for an IRREVERSIBLE tool without the parameter `idempotency_key`; and what the
-    first call raises.
+    inside, if the results differ, if the second call made a record or failed, if another key, which stands for another
+    call, made none, or if the tool's probe denies a call that happened; `NeedsKey` for an IRREVERSIBLE tool without
+    the parameter `idempotency_key`; and what the first call raises.
     """
     check_instance(tool, Tool, "tool", "a tool", hint="Decorate the function with @tool.")
     if tool.effect is Effect.IRREVERSIBLE and not tool.takes_key:
@@ -115,6 +115,7 @@ class _Trial:
         if self._results[0] is None:
             self._faults.append("The result cannot be recorded as JSON of the annotated type, so it is never returned.")
         self._check_first()
+        await self._check_probe(key)
         try:
             await self._call(key)
         except Exception as error:
@@ -128,7 +129,8 @@ class _Trial:
 
     async def _call(self, key: str) -> None:
         # Bound anew each time: a tool may change what it is given.
-        value = await self._tool.invoke(self._tool.bind(self._args, self._kwargs), key)
+        # The fencing token grows with each grant of the authority, so an outside system that checks it takes them all.
+        value = await self._tool.invoke(self._tool.bind(self._args, self._kwargs), key, len(self._results) + 1)
         self._results.append(self._tool.encode(value))
         held = await self._count()
         self._added.append(held - self._held)
@@ -152,6 +154,16 @@ class _Trial:
             self._remarks.append(
                 "The first call made no record: either it only changes some, or records cannot see it."
             )
+
+    async def _check_probe(self, key: str) -> None:
+        """A probe that denies what happened would have it done again."""
+        if not self._tool.safeguards.can_probe:
+            return
+        found = await self._tool.safeguards.probe(self._tool.bind(self._args, self._kwargs).named(), key)
+        if found.happened is None:
+            self._remarks.append("The probe does not know of the call that was just made.")
+        elif not found.happened:
+            self._faults.append("The probe says of the call that was just made that it did not happen.")
 
     def _check_again(self) -> None:
         first, again = self._results

@@ -82,6 +82,11 @@ class Safeguards:
             )
 
     @property
+    def by_entity(self) -> bool:
+        """Whether a call is known by the business entity that it acts on, and not by its step."""
+        return self._key is not None
+
+    @property
     def can_probe(self) -> bool:
         """Whether the tool can ask the outside system what became of a call."""
         return self._probe is not None

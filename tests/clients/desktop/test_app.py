@@ -31,6 +31,7 @@ NAMES = {
     "export",
     "restore",
     "evict",
+    "doctor",
 }
 
 

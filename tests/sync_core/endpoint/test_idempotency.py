@@ -5,6 +5,7 @@ import itertools
 import pytest
 
 from sync_core import Effect, NeedsKey, NotIdempotent, Tool, ValueRefused, tool, verify_idempotent
+from sync_core.endpoint.safeguards import Probed
 
 
 class Bookings:
@@ -35,7 +36,7 @@ def keyed(outside: Bookings, *, effect: Effect = Effect.IRREVERSIBLE) -> Tool[..
     done: dict[str, str] = {}
 
     @tool(effect=effect)
-    async def book(flight: str, seats: list[int] = [], *, idempotency_key: str = "") -> str:  # noqa: B006
+    async def book(flight: str, seats: list[int] = [], *, idempotency_key: str) -> str:  # noqa: B006
         if idempotency_key not in done:
             done[idempotency_key] = outside.add(idempotency_key, flight)
         return done[idempotency_key]
@@ -56,7 +57,7 @@ async def test_a_def_is_checked_as_an_async_def_is(outside: Bookings) -> None:
     done: dict[str, str] = {}
 
     @tool
-    def book(idempotency_key: str = "") -> str:
+    def book(*, idempotency_key: str) -> str:
         return done.setdefault(idempotency_key, outside.add(idempotency_key, "HAT118"))
 
     # It adds under the key before it looks, which is harmless here; its result is the one of the first time.
@@ -73,7 +74,7 @@ async def failed(book: Tool[..., object], outside: Bookings, *args: object) -> N
 
 async def test_a_tool_that_ignores_its_key_fails(outside: Bookings) -> None:
     @tool
-    async def book(flight: str, *, idempotency_key: str = "") -> str:
+    async def book(flight: str, *, idempotency_key: str) -> str:
         return outside.add(f"{next(outside.numbers)}", flight)
 
     report = (await failed(book, outside, "HAT118")).report
@@ -86,7 +87,7 @@ async def test_a_tool_that_ignores_its_key_fails(outside: Bookings) -> None:
 
 async def test_a_tool_that_answers_otherwise_the_second_time_fails(outside: Bookings) -> None:
     @tool
-    async def book(flight: str, *, idempotency_key: str = "") -> dict[str, object]:
+    async def book(flight: str, *, idempotency_key: str) -> dict[str, object]:
         again = idempotency_key in outside.held
         outside.add(idempotency_key, flight)
         return {"flight": flight, "again": again}
@@ -97,7 +98,7 @@ async def test_a_tool_that_answers_otherwise_the_second_time_fails(outside: Book
 
 async def test_a_tool_that_refuses_the_second_time_fails(outside: Bookings) -> None:
     @tool
-    async def book(flight: str, *, idempotency_key: str = "") -> str:
+    async def book(flight: str, *, idempotency_key: str) -> str:
         if idempotency_key in outside.held:
             raise LookupError("taken")
         return outside.add(idempotency_key, flight)
@@ -109,7 +110,7 @@ async def test_a_tool_that_refuses_the_second_time_fails(outside: Bookings) -> N
 
 async def test_a_tool_that_knows_a_call_by_its_arguments_loses_the_next_one(outside: Bookings) -> None:
     @tool
-    async def book(flight: str, *, idempotency_key: str = "") -> str:
+    async def book(flight: str, *, idempotency_key: str) -> str:
         outside.add(flight, flight)
         return flight
 
@@ -119,7 +120,7 @@ async def test_a_tool_that_knows_a_call_by_its_arguments_loses_the_next_one(outs
 
 async def test_one_call_that_makes_two_records_fails(outside: Bookings) -> None:
     @tool
-    async def book(idempotency_key: str = "") -> str:
+    async def book(*, idempotency_key: str) -> str:
         outside.add(f"{idempotency_key}a", "HAT118")
         return outside.add(f"{idempotency_key}b", "HAT118")[:3]
 
@@ -128,7 +129,7 @@ async def test_one_call_that_makes_two_records_fails(outside: Bookings) -> None:
 
 async def test_what_cannot_be_recorded_fails(outside: Bookings) -> None:
     @tool
-    async def book(idempotency_key: str = "") -> object:
+    async def book(*, idempotency_key: str) -> object:
         outside.add(idempotency_key, "HAT118")
         return object()
 
@@ -153,7 +154,7 @@ async def test_an_entity_that_the_outside_system_guards_itself_is_a_remark(outsi
     done: dict[str, str] = {}
 
     @tool
-    async def book(flight: str, *, idempotency_key: str = "") -> str:
+    async def book(flight: str, *, idempotency_key: str) -> str:
         if idempotency_key not in done and flight in outside.held:
             raise LookupError("this flight is booked")
         return done.setdefault(idempotency_key, outside.add(flight, flight))
@@ -184,7 +185,7 @@ async def test_an_irreversible_tool_without_a_key_is_refused_before_it_runs(outs
 
 async def test_what_changes_no_count_is_remarked(outside: Bookings) -> None:
     @tool
-    async def rename(flight: str, *, idempotency_key: str = "") -> str:
+    async def rename(flight: str, *, idempotency_key: str) -> str:
         return flight
 
     report = await verify_idempotent(rename, "HAT118", records=outside.count)
@@ -193,7 +194,7 @@ async def test_what_changes_no_count_is_remarked(outside: Bookings) -> None:
 
 async def test_a_first_call_that_fails_is_the_callers(outside: Bookings) -> None:
     @tool
-    async def book(flight: str, *, idempotency_key: str = "") -> str:
+    async def book(flight: str, *, idempotency_key: str) -> str:
         raise LookupError("no such flight")
 
     with pytest.raises(LookupError):
@@ -208,9 +209,29 @@ async def test_arguments_that_a_tool_changes_are_given_anew(outside: Bookings) -
     done: dict[str, int] = {}
 
     @tool
-    async def book(seats: list[int], *, idempotency_key: str = "") -> int:
+    async def book(seats: list[int], *, idempotency_key: str) -> int:
         seats.append(0)
         outside.add(idempotency_key, "HAT118")
         return done.setdefault(idempotency_key, len(seats))
 
     assert (await verify_idempotent(book, [1], records=outside.count)).first == "2"
+
+
+@pytest.mark.parametrize(
+    ("says", "fault", "remark"),
+    [(True, "", ""), (False, "did not happen", ""), (None, "", "does not know")],
+)
+async def test_a_probe_that_denies_what_happened_fails(
+    outside: Bookings, says: bool | None, fault: str, remark: str
+) -> None:
+    @tool(keyed=True, fenced=True, probe=lambda flight: Probed(says))
+    async def book(flight: str, *, idempotency_key: str, fencing_token: int) -> str:
+        assert fencing_token > 0
+        outside.held.setdefault(idempotency_key, flight)
+        return flight
+
+    if fault:
+        (found,) = (await failed(book, outside, "HAT118")).report.faults
+        assert fault in found
+    else:
+        assert remark in " ".join((await verify_idempotent(book, "HAT118", records=outside.count)).remarks)

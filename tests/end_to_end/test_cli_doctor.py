@@ -1,0 +1,91 @@
+"""`segue doctor` in processes of its own: what it finds, how it ends, and that it needs neither relay nor store."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sync_core import Endpoint
+from tests.end_to_end.command_line import Device
+
+TOOLS = """
+from sync_core import Effect, tool
+
+@tool(effect=Effect.READ)
+def look(path: str) -> str:
+    return path
+
+@tool(effect=Effect.IRREVERSIBLE)
+def pay(amount: str) -> str:
+    return amount
+
+reading = [look]
+"""
+
+
+@pytest.fixture
+def tools(tmp_path: Path) -> str:
+    (tmp_path / "my_tools.py").write_text(TOOLS)
+    return str(tmp_path / "my_tools.py")
+
+
+def codes(document: dict[str, Any]) -> dict[str, str]:
+    return {finding["code"]: finding["severity"] for finding in document["findings"]}
+
+
+def fitting(document: dict[str, Any]) -> list[str]:
+    return [route["code"] for route in document["routes"] if route["fits"]]
+
+
+def test_a_missing_guarantee_is_high_and_ends_with_1(phone: Device, tools: str) -> None:
+    document = phone.json("doctor", tools, status=1)
+    assert codes(document)["no_idempotency_key"] == "High" and document["counts"]["High"] >= 1
+    assert "no_link" not in codes(document) and "store_not_opened" not in codes(document)
+    assert fitting(document) == ["authority"]
+    assert [tool["name"] for tool in document["tools"]] == ["look", "pay"]
+    told = phone.run("doctor", tools)
+    assert told.status == 1 and told.err == ""
+    assert told.out.startswith("High    ") and "Next: Give it a parameter idempotency_key" in told.out
+    assert "=> Writes that cannot be undone" in told.out and told.out.endswith(
+        f"Guarantees that are missing: {document['counts']['High']}.\n"
+    )
+
+
+def test_tools_that_read_need_merging_alone(phone: Device, tools: str) -> None:
+    document = phone.json("doctor", "--tools", f"{tools}:reading", "--ttl-days", "30", status=phone_status(phone))
+    assert fitting(document) == ["merging"]
+    assert not {"no_idempotency_key", "no_class", "expiry_unknown", "no_expiry"} & codes(document).keys()
+
+
+def phone_status(phone: Device) -> int:
+    """A test's folder may lie in memory, which is a finding of its own."""
+    return int("store_volatile" in phone.run("doctor", "--json").out)
+
+
+def test_it_tells_what_is_not_known_and_asks_no_relay_for_it(tmp_path: Path, tools: str) -> None:
+    alone = Device(tmp_path / "phone", "phone", "ws://127.0.0.1:1")
+    document = alone.json("doctor", tools, "--ttl-days", "0", status=1)
+    found = codes(document)
+    assert (found["no_link"], found["authority_unknown"], found["no_expiry"]) == ("Medium", "Medium", "Medium")
+    assert codes(Device(tmp_path / "phone", "phone", "none").json("doctor", tools, status=1))["no_authority"] == "High"
+
+
+async def test_a_store_that_another_program_has_open_is_a_finding(phone: Device, tools: str) -> None:
+    phone.json("tasks")
+    (store,) = phone.home.glob("*.db")
+    async with Endpoint.open(store, subject="acme", device="phone"):
+        found = codes(phone.json("doctor", tools, status=1))
+    assert found["store_not_opened"] == "Medium"
+
+
+def test_what_others_may_read_is_high(phone: Device) -> None:
+    phone.json("tasks")
+    phone.home.chmod(0o755)
+    document = phone.json("doctor", status=1)
+    assert codes(document)["file_exposed"] == "High"
+    phone.home.chmod(0o700)
+
+
+def test_wrong_usage(phone: Device, tools: str) -> None:
+    for arguments in (["no_such_module"], [tools, "--tools", tools], ["--tools", f"{tools}:absent"]):
+        assert phone.json("doctor", *arguments, status=2)["error"]["code"] == "wrong_usage"
