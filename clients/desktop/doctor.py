@@ -1,4 +1,4 @@
-"""`segue doctor`: which guarantees are missing on this device, with these tools and this relay, and which route to go."""
+"""`segue doctor`: which guarantees are missing for these tools, this device and this relay, and which route to go."""
 
 import os
 from pathlib import Path
