@@ -20,7 +20,9 @@ class RelaySettings(msgspec.Struct, frozen=True):
     names under which the relay is reached, for the Host check; any if empty. `auth_keys` is the file of public keys
     that check tokens instead of a secret; `revocations` the file of what is withdrawn. Both are looked at every
     `access_reread_ms`, and read again when they changed. `…_per_minute_max` bound what one device sends, over all its
-    connections; `streams` are those that it begins.
+    connections; `streams` are those that it begins. `clean_up_grace_s` after its last entry a completed task loses its
+    history; `task_ttl_s` after it any task goes, None for never; `tombstone_keep_s` long nothing brings it back.
+    Nothing ends while the clock is in doubt, until somebody says `clock_confirmed`.
     """
 
     db: Path
@@ -46,7 +48,11 @@ class RelaySettings(msgspec.Struct, frozen=True):
     snapshot_asked_every_ms: int = 60_000
     safety_window_entries: int = 256
     idle_task_ms: int = 10_000
+    clean_up_grace_s: int = 7 * 24 * 3_600
+    task_ttl_s: int | None = None
+    tombstone_keep_s: int = 90 * 24 * 3_600
     clock_jump_s_max: int = 3_600
+    clock_confirmed: bool = False
     store_bytes_max: int | None = None
 
     def __post_init__(self) -> None:

@@ -5,8 +5,10 @@ the head, or another chain there, the log was lost or restored: the stream gets 
 is answered, and every follower hears of it (rule J). With another epoch, or none, the device starts from 0.
 """
 
+from msgspec import structs
+
 from server_relay.effects import LookUp, RelayRead
-from server_relay.records import StartStream
+from server_relay.records import StartStream, Tombstone
 from server_relay.sessions import Follow, Session, Turn
 from server_relay.streams import EPOCH_BYTES, Known, StreamLog, TaskLog
 from sync_core.frames import Heads, StreamPosition
@@ -37,6 +39,8 @@ def say_hello(
     turn: Turn, log: TaskLog, session: Session, positions: _Positions, known: Known, entropy: Entropy, number: int
 ) -> None:
     """Answer the Hello of this number, all of whose pages came: find lost logs, start the follow, tell the heads."""
+    gone = _gone(log, positions)
+    positions = {name: position for name, position in positions.items() if name not in gone}
     lost = [name for name, position in positions.items() if _is_lost(log, position, known)]
     for name in lost:
         stream = log.stream(name)
@@ -49,17 +53,30 @@ def say_hello(
     log.followers[session.conn] = (session, follow)
     if lost:
         _tell_all(turn, log, session)
-    tell_heads(turn, log, session, cursors, number)
+    tell_heads(turn, log, session, cursors, number, gone)
     if follow.sent_no < log.head_no and not follow.waits:
         session.fall_behind(log.task, follow)
         turn.pump[session.conn] = session
 
 
-def tell_heads(turn: Turn, log: TaskLog, session: Session, cursors: dict[StreamName, int], answers: int = 0) -> None:
+def tell_heads(
+    turn: Turn,
+    log: TaskLog,
+    session: Session,
+    cursors: dict[StreamName, int],
+    answers: int = 0,
+    gone: frozenset[StreamName] = frozenset(),
+) -> None:
     """Send the heads of a task to a reader with these cursors; one that has read everything is told of snapshots that
-    wait for being confirmed. `answers` is the number of the Hello that asked."""
-    heads = tuple(stream.head_for(cursors.get(name, stream.head)) for name, stream in sorted(log.streams.items()))
-    turn.reply(session, Heads(log.task, log.known, heads, turn.now_ms, answers))
+    wait for being confirmed. `answers` is the number of the Hello that asked, `gone` are the streams of which
+    it named a log that was emptied on purpose."""
+    heads = []
+    for name in sorted(log.streams.keys() | gone):
+        stream = log.stream(name)
+        head = stream.head_for(cursors.get(name, stream.head))
+        heads.append(structs.replace(head, emptied=True) if name in gone else head)
+    purged = log.purged or Tombstone()
+    turn.reply(session, Heads(log.task, log.known, tuple(heads), turn.now_ms, answers, purged.version, purged.reason))
 
 
 def _tell_all(turn: Turn, log: TaskLog, session: Session) -> None:
@@ -68,6 +85,19 @@ def _tell_all(turn: Turn, log: TaskLog, session: Session) -> None:
         if other is not session:
             follow.waits = True
             tell_heads(turn, log, other, {})
+
+
+def _gone(log: TaskLog, positions: _Positions) -> frozenset[StreamName]:
+    """The streams of which the device names a log that was emptied or purged: there is nothing to go on from, and
+    nothing that is to be brought back."""
+    tombstone = log.tombstone
+    if tombstone is None:
+        return frozenset()
+    return frozenset(
+        name
+        for name, position in positions.items()
+        if position.epoch in tombstone.epochs or (tombstone.version and position.cursor)
+    )
 
 
 def _claimed_cursor(stream: StreamLog, position: StreamPosition | None) -> int:

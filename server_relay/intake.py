@@ -6,18 +6,21 @@ be refused for the hole. Numbers are given here, in memory; the caller writes wh
 """
 
 import msgspec
+from msgspec.structs import replace
 
 from server_relay.admission import Grant
 from server_relay.effects import FoundEntry, LookUp, ReadBlob, RelayRead
-from server_relay.records import Cover, MailboxWrite, StartStream, StoredEntry
+from server_relay.records import Cover, MailboxWrite, PutTombstone, StartStream, StoredEntry
 from server_relay.sessions import Session
 from server_relay.streams import EPOCH_BYTES, Known, Run, StreamLog, TaskLog
 from sync_core.entry import (
     Entry,
     EntryKind,
     Snapshot,
+    VersionDecision,
     WriterRow,
     chain_next,
+    decode_record,
     decode_snapshot,
     entry_hash,
 )
@@ -117,6 +120,7 @@ class Intake:
             raise _Refuse(RefusalCode.GUARD, "The entry's stream is not of the task that is pushed to.")
         if entry.device != self._grant.device and not push.recovered:
             raise _Refuse(RefusalCode.GUARD, "The entry names another device than the one that signed in.")
+        self._check_tombstone(entry, push.recovered)
         stream = self._log.stream(name)
         row = stream.writers.get(entry.writer)
         match standing(entry, row):
@@ -128,6 +132,17 @@ class Intake:
                 raise _Refuse(RefusalCode.WRITER_CLOSED, "The writer is closed in this stream.")
             case Standing.NEXT:
                 self._next(entry, stream, push.recovered)
+
+    def _check_tombstone(self, entry: Entry, recovered: bool) -> None:
+        """A purged task takes nothing but a live decision for a higher version, which begins it anew."""
+        purged = self._log.purged
+        if purged is None:
+            return
+        if entry.kind is EntryKind.VERSION and not recovered:
+            decision = decode_record(entry.kind, entry.payload)
+            if isinstance(decision, VersionDecision) and decision.version > purged.version:
+                return
+        raise _Refuse(RefusalCode.TOMBSTONE, "The task was purged; a higher business version begins it anew.")
 
     def _known_already(self, entry: Entry, name: StreamName, stream: StreamLog) -> None:
         key = (name, entry.writer, entry.writer_seq)
@@ -176,6 +191,9 @@ class Intake:
             stream.epoch = self._entropy(EPOCH_BYTES)
             log.streams[stream.name] = stream
             self.writes.append(StartStream(*log.key, stream.name, stream.epoch))
+        if log.purged is not None:
+            log.tombstone = replace(log.purged, version=0)
+            self.writes.append(PutTombstone(*log.key, log.tombstone))
         stream.head += 1
         log.head_no += 1
         content_hash = entry_hash(entry)
@@ -267,6 +285,6 @@ class Intake:
         if isinstance(last, Receipt) and (last.stream, last.writer, last.covered) == (stream.id, found.writer, covered):
             offset = 0 if covered else number - last.first_seq
             if number == last.last_seq + 1 and place == last.first_relay_seq + offset:
-                self.answers[-1] = msgspec.structs.replace(last, last_seq=number)
+                self.answers[-1] = replace(last, last_seq=number)
                 return
         self.answers.append(Receipt(stream.id, stream.epoch, found.writer, number, number, place, covered))

@@ -26,9 +26,11 @@ from server_relay.effects import (
     Connected,
     Disconnected,
     Drained,
+    DueRead,
     ListingRead,
     LookedUp,
     Malformed,
+    NamedRead,
     PieceRead,
     ReadDue,
     ReadListing,
@@ -44,6 +46,7 @@ from server_relay.effects import (
     Written,
 )
 from server_relay.fanout import CATCH_UP_ROOM_BYTES, pump
+from server_relay.lifetimes import Sweeps
 from server_relay.listings import listing_frame
 from server_relay.records import PassTime
 from server_relay.sessions import CLOSE_POLICY, CLOSE_TRY_LATER, REQUESTS_MAX, Session, Turn
@@ -89,6 +92,7 @@ class Relay:
         self._strangers = 0
         self._allowances = Allowances()
         self._tasks = Tasks(settings, entropy, self.counts)
+        self._sweeps = Sweeps(settings)
 
     @property
     def connections(self) -> int:
@@ -123,11 +127,15 @@ class Relay:
                 if session is not None and not session.closed:
                     self._receive(turn, session, frame)
                     self._spend(turn, session, frame, size_bytes)
-            case TaskLoaded() | LookedUp() | BlobRead() | BlobHashed():
+            case TaskLoaded() | LookedUp() | BlobRead() | BlobHashed() | NamedRead():
                 self._tasks.answer(turn, event)
             case TailRead():
                 if event.conn in self._sessions:
                     self._tasks.tail(turn, self._sessions[event.conn], event)
+            case DueRead(keys, more):
+                self._tasks.sweep(turn, keys)
+                if more:
+                    self._sweeps.go_on()
             case Drained(conn, out_bytes):
                 self._drained(turn, conn, out_bytes)
             case PieceRead() | ListingRead():
@@ -146,6 +154,7 @@ class Relay:
             case Tick():
                 self._tasks.flush(turn)
                 self._tick(turn)
+                self._sweeps.tick(turn, suspended=event.suspended)
             case CommitFailed():
                 self._commit_failed(turn, event)
 

@@ -99,6 +99,7 @@ class RelayServer:
             self._started_ms,
             stored_at_ms=stats.stored_at_ms,
             jump_ms_max=settings.clock_jump_s_max * 1000,
+            confirmed=settings.clock_confirmed,
         )
         logger = logging.getLogger("segue.relay.websockets")
         # What a stranger sends does not belong into a log; refusals are counted.
@@ -267,7 +268,7 @@ class RelayServer:
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(_TICK_S)
-            self._post(Tick())
+            self._post(Tick(self._clock.suspended))
 
     async def _reread(self) -> None:
         """Look at the files that say who may take part; what changed holds for live connections, too."""

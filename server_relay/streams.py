@@ -9,7 +9,16 @@ from collections import deque
 from msgspec.structs import replace
 
 from server_relay.effects import FoundEntry, FoundPlace, LookedUp, RelayRead
-from server_relay.records import AppendStored, BlobRow, Cover, StoredEntry, StoredWriter, StreamImage, TaskImage
+from server_relay.records import (
+    AppendStored,
+    BlobRow,
+    Cover,
+    StoredEntry,
+    StoredWriter,
+    StreamImage,
+    TaskImage,
+    Tombstone,
+)
 from server_relay.sessions import Follow, Session
 from server_relay.summary import TaskSteps
 from sync_core.entry import CHAIN_START, WriterRow
@@ -17,7 +26,7 @@ from sync_core.frames import SnapshotRef, StreamHead
 from sync_core.ids import StreamName, stream_id
 from sync_core.wire import ClientFrame
 
-__all__ = ["DIGEST_BYTES", "EPOCH_BYTES", "Job", "Known", "Run", "StreamLog", "TaskLog"]
+__all__ = ["DIGEST_BYTES", "EPOCH_BYTES", "Job", "Known", "Run", "StreamLog", "Sweep", "TaskLog"]
 
 DIGEST_BYTES = 32
 EPOCH_BYTES = 8
@@ -91,18 +100,20 @@ class Run:
 
 
 class Known:
-    """What was read for a waiting frame; None stands for what is not there. `digest` is of the blob that a piece ends.
+    """What was read for a waiting frame; None stands for what is not there. `digest` is of the blob that a piece ends,
+    `named` are the blobs that entries name.
 
     A blob's bytes are taken out by whoever uses them, so that a frame holds one at a time.
     """
 
-    __slots__ = ("blobs", "digest", "entries", "places")
+    __slots__ = ("blobs", "digest", "entries", "named", "places")
 
     def __init__(self) -> None:
         self.entries: dict[tuple[StreamName, int, int], FoundEntry | None] = {}
         self.places: dict[tuple[StreamName, int], FoundPlace] = {}
         self.blobs: dict[str, bytes | None] = {}
         self.digest: str | None = None
+        self.named: frozenset[str] | None = None
 
     def take(self, answer: LookedUp) -> None:
         """Take over what was found; what was looked for and is nowhere counts as known to be nowhere."""
@@ -114,19 +125,24 @@ class Known:
             self.places[place.name, place.relay_seq] = place
 
 
+class Sweep:
+    """Stands in a task's line for a frame: see whether its time has come."""
+
+
 class Job:
     """A frame in line, with what has been read for it."""
 
     __slots__ = ("frame", "known", "session")
 
-    def __init__(self, session: Session, frame: ClientFrame) -> None:
+    def __init__(self, session: Session, frame: ClientFrame | Sweep) -> None:
         self.session = session
         self.frame = frame
         self.known = Known()
 
 
 class TaskLog:
-    """One task. `fresh` are the entries stored in this turn, `runs` who pushed them."""
+    """One task. `fresh` are the entries stored in this turn, `runs` who pushed them; `tombstone` is what an earlier
+    purge or clean-up left."""
 
     def __init__(self, subject: str, task: str, now_ms: int) -> None:
         self.subject = subject
@@ -147,12 +163,18 @@ class TaskLog:
         self.head_no = image.stored_no
         self.streams = {stream.name: StreamLog(self.task, stream) for stream in image.streams}
         self.blobs: dict[str, BlobRow] = {blob.sha256: blob for blob in image.blobs}
-        self.steps = TaskSteps(image.summary, image.steps)
+        self.steps = TaskSteps(image.summary, image.steps, image.completions)
+        self.tombstone: Tombstone | None = image.tombstone
 
     @property
     def key(self) -> tuple[str, str]:
         """Its key in the relay."""
         return self.subject, self.task
+
+    @property
+    def purged(self) -> Tombstone | None:
+        """The tombstone of a task that was purged and not begun anew."""
+        return self.tombstone if self.tombstone is not None and self.tombstone.version else None
 
     @property
     def known(self) -> bool:
@@ -178,7 +200,10 @@ class TaskLog:
 
     def take_fresh(self, now_ms: int) -> AppendStored:
         """Return this turn's write and begin a new turn; the caller has delivered `fresh` before."""
-        self.steps.summary = replace(self.steps.summary, stored_at_ms=now_ms)
+        said = any(entry.name is StreamName.HISTORY for entry in self.fresh)
+        self.steps.judge({name: stream.writers.values() for name, stream in self.streams.items()})
+        summary = self.steps.summary
+        self.steps.summary = replace(summary, stored_at_ms=now_ms, cleaned=summary.cleaned and not said)
         write = AppendStored(
             self.subject,
             self.task,
@@ -187,8 +212,10 @@ class TaskLog:
             tuple(self.covers),
             tuple(self.steps.changed.values()),
             self.steps.summary,
+            tuple(self.steps.given),
         )
         self.fresh, self.runs, self.covers = [], [], []
         self.raised.clear()
         self.steps.changed.clear()
+        self.steps.given.clear()
         return write

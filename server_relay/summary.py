@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from server_relay.records import StepRow, TaskSummary
+from sync_core.completion import GivenCompletion, WriterTables, is_edited
 from sync_core.entry import CallIntent, CallOutcome, Completion, Entry, EntryKind, Plan, VersionDecision, decode_record
 
 __all__ = ["TaskSteps"]
@@ -13,10 +14,15 @@ _LISTED = frozenset({EntryKind.CALL, EntryKind.PLAN, EntryKind.VERSION, EntryKin
 
 
 class TaskSteps:
-    """The steps and the summary of one task. `changed` holds the steps that the mailbox does not have yet."""
+    """The steps and the summary of one task. `changed` and `given` hold the steps and completions that the mailbox does
+    not have yet."""
 
-    def __init__(self, summary: TaskSummary, steps: Iterable[StepRow]) -> None:
+    def __init__(
+        self, summary: TaskSummary, steps: Iterable[StepRow], completions: Iterable[GivenCompletion] = ()
+    ) -> None:
         self.summary = summary
+        self.given: list[GivenCompletion] = []
+        self._completions = list(completions)
         self.changed: dict[tuple[int, str], StepRow] = {}
         self._steps = {(step.version, step.step): step for step in steps}
 
@@ -40,9 +46,18 @@ class TaskSteps:
             case VersionDecision():
                 self.summary = replace(self.summary, version=max(self.summary.version, record.version))
             case Completion():
-                self.summary = replace(self.summary, completed=True)
+                given = GivenCompletion(record, entry.device, entry.writer, entry.writer_seq)
+                self.given.append(given)
+                self._completions.append(given)
             case _:
                 pass
+
+    def judge(self, tables: WriterTables) -> None:
+        """Bring up to date whether the standing version is completed, and whether it was edited meanwhile."""
+        version = self.summary.version
+        completed = any(given.record.version == version for given in self._completions)
+        edited = completed and is_edited(self._completions, version, tables)
+        self.summary = replace(self.summary, completed=completed, edited=edited)
 
     def _step(self, version: int, step: str) -> StepRow:
         return self._steps.get((version, step)) or StepRow(version, step)

@@ -6,14 +6,15 @@ from collections.abc import Iterable
 from server_relay.admission import Grant
 from server_relay.blobs import declare_absent, take_piece, want_blob
 from server_relay.config import RelaySettings
-from server_relay.effects import BlobHashed, BlobRead, LoadTask, LookedUp, RelayRead, TailRead, TaskLoaded
+from server_relay.effects import BlobHashed, BlobRead, LoadTask, LookedUp, NamedRead, RelayRead, TailRead, TaskLoaded
 from server_relay.fanout import catch_up, deliver
-from server_relay.hello import places_wanted, say_hello
+from server_relay.hello import places_wanted, say_hello, tell_heads
 from server_relay.intake import Intake
+from server_relay.lifetimes import end_as_due, purge_as_asked
 from server_relay.records import StartStream
 from server_relay.sessions import CLOSE_POLICY, Session, Turn
 from server_relay.snapshots import ask_for_snapshots, confirm_snapshot, offer_snapshot
-from server_relay.streams import DIGEST_BYTES, Job, TaskLog
+from server_relay.streams import DIGEST_BYTES, Job, Sweep, TaskLog
 from sync_core.errors import ProtocolError, SegueError, ValueRefused
 from sync_core.frames import (
     BlobAbsent,
@@ -40,6 +41,9 @@ TaskFrame = _LogFrame | BlobPiece | BlobWanted | BlobAbsent | Petition
 _Key = tuple[str, str]
 
 _NO_READS: tuple[RelayRead, ...] = ()
+_NOBODY = Session(0, "", 0)
+"""Stands where a sweep was asked for by no connection."""
+_NOBODY.closed = True
 
 
 def refuse(turn: Turn, session: Session, code: str, error: SegueError, final: bool = False) -> None:
@@ -68,18 +72,27 @@ class Tasks:
 
         Raises `ValueRefused` for a malformed task key.
         """
-        log = self._logs.get((subject, task))
-        if log is None:
+        if (subject, task) not in self._logs:
             check_task(task)
             if isinstance(frame, Unfollow):
                 return
+        self._line_up(turn, subject, task, Job(session, frame))
+
+    def sweep(self, turn: Turn, keys: Iterable[_Key]) -> None:
+        """Look at tasks whose time may have come."""
+        for subject, task in keys:
+            self._line_up(turn, subject, task, Job(_NOBODY, Sweep()))
+
+    def _line_up(self, turn: Turn, subject: str, task: str, job: Job) -> None:
+        log = self._logs.get((subject, task))
+        if log is None:
             log = self._logs[subject, task] = TaskLog(subject, task, turn.now_ms)
             turn.reads += log.await_reads((LoadTask(subject, task),))
         log.used_ms = turn.now_ms
-        log.waiting.append(Job(session, frame))
+        log.waiting.append(job)
         self._go_on(turn, log)
 
-    def answer(self, turn: Turn, answer: TaskLoaded | LookedUp | BlobRead | BlobHashed) -> None:
+    def answer(self, turn: Turn, answer: TaskLoaded | LookedUp | BlobRead | BlobHashed | NamedRead) -> None:
         """Take what was read for the first frame in a task's line."""
         key = (answer.image.subject, answer.image.task) if isinstance(answer, TaskLoaded) else _key(answer)
         log = self._logs.get(key)
@@ -93,6 +106,8 @@ class Tasks:
                 known.blobs[answer.sha256] = answer.data
             case BlobHashed():
                 known.digest = answer.digest
+            case NamedRead():
+                known.named = answer.sha256s
             case LookedUp():
                 known.take(answer)
         log.awaited -= 1
@@ -112,8 +127,10 @@ class Tasks:
             job = log.waiting[0]
             session = job.session
             reads = _NO_READS
-            wanted = not session.gone or isinstance(job.frame, Push)
-            if wanted and not session.closed and session.grant is not None:
+            wanted = not session.gone or isinstance(job.frame, (Push, Purge))
+            if isinstance(job.frame, Sweep):
+                reads = end_as_due(turn, log, job.known, self._settings, self._entropy)
+            elif wanted and not session.closed and session.grant is not None:
                 try:
                     reads = self._process(turn, log, job, session.grant)
                 except (ProtocolError, ValueRefused) as error:
@@ -144,6 +161,14 @@ class Tasks:
                 self._counts["refused_role"] += 1
                 if isinstance(frame, BlobPiece):
                     turn.reply(session, BlobMissing(log.task, frame.sha256))
+            case Purge() if not grant.role.may_write:
+                self._counts["refused_role"] += 1
+                tell_heads(turn, log, session, {})
+            case Purge():
+                self._settle(turn, log)
+                purge_as_asked(turn, log, session, frame)
+            case BlobPiece() if log.purged is not None:
+                turn.reply(session, BlobMissing(log.task, frame.sha256))
             case BlobPiece():
                 return take_piece(turn, log, session, frame, job.known)
             case BlobAbsent():
@@ -204,11 +229,15 @@ class Tasks:
 
     def flush(self, turn: Turn) -> None:
         """Write and send what was stored in this turn."""
-        for log in self._dirty.values():
+        for log in list(self._dirty.values()):
+            self._settle(turn, log)
+
+    def _settle(self, turn: Turn, log: TaskLog) -> None:
+        """Write and send what was stored in one task so far."""
+        if self._dirty.pop(log.key, None) is not None:
             deliver(turn, log)
             turn.writes.append(log.take_fresh(turn.now_ms))
             ask_for_snapshots(turn, log, self._settings)
-        self._dirty.clear()
 
     def leave(self, session: Session) -> None:
         """Forget a connection's follows."""
@@ -239,5 +268,5 @@ class Tasks:
         return sessions
 
 
-def _key(answer: LookedUp | BlobRead | BlobHashed) -> _Key:
+def _key(answer: LookedUp | BlobRead | BlobHashed | NamedRead) -> _Key:
     return answer.subject, answer.task

@@ -46,7 +46,7 @@ TABLE = (
     Layer("server_relay", "config clock admission revocations tokens records effects summary", pure=True),
     Layer(
         "server_relay",
-        "allowance sessions border streams fanout hello blobs snapshots listings intake tasks relay",
+        "allowance sessions border streams fanout hello blobs snapshots listings intake lifetimes tasks relay",
         pure=True,
     ),
     Layer("server_relay/mailbox", "mailbox schema lifetimes writing reading sqlite_mailbox"),

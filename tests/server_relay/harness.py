@@ -121,10 +121,10 @@ class Harness:
         client.send(Login(WIRE_VERSION, subject, device, token))
         return client
 
-    def tick(self, after_ms: int = 0) -> None:
+    def tick(self, after_ms: int = 0, *, suspended: bool = False) -> None:
         """Let time pass."""
         self.now_ms += after_ms
-        self.turn(Tick())
+        self.turn(Tick(suspended))
 
     def drain(self) -> None:
         """Let every connection that reads read everything, until nothing more is sent."""

@@ -12,9 +12,11 @@ from sync_core.entry import (
     Plan,
     Record,
     VersionDecision,
+    WriterRow,
     encode_record,
 )
 from sync_core.frames import Listing, ListTasks, PlannedStep, TaskListing
+from sync_core.ids import StreamName
 from tests.server_relay.harness import Harness
 
 KINDS: dict[type, EntryKind] = {
@@ -79,9 +81,15 @@ def test_a_planned_step_is_changed_and_kept_once() -> None:
     assert steps.changed == {(1, "scan"): StepRow(1, "scan", True, "read_invoice", ("camera",), False, ("a",))}
 
 
-def test_the_highest_version_stands_and_completion_stays() -> None:
-    summary = steps_after(VersionDecision(3, "anna"), VersionDecision(2, "eve"), Completion(3, "anna")).summary
-    assert (summary.version, summary.completed) == (3, True)
+def test_the_highest_version_stands_and_a_higher_one_opens_a_completed_task_again() -> None:
+    steps = steps_after(VersionDecision(3, "anna"), VersionDecision(2, "eve"), Completion(3, "anna"))
+    steps.judge({})
+    assert (steps.summary.version, steps.summary.completed, steps.summary.edited) == (3, True, False)
+    steps.judge({StreamName.STATE: (WriterRow(70_001, "desktop", 0, 2),)})
+    assert (steps.summary.completed, steps.summary.edited) == (True, True)
+    again = steps_after(Completion(3, "anna"), VersionDecision(4, "anna"))
+    again.judge({})
+    assert (again.summary.version, again.summary.completed) == (4, False)
 
 
 def test_the_listing_follows_what_is_stored_and_survives_a_restart() -> None:
