@@ -1,6 +1,6 @@
 """One websocket connection as the server sees it: frames decoded as they come, an out-queue of its own, one writer.
 
-A connection has at most one message waiting for the conductor, and none is read while its out-queue is full: so what a
+What waits of a connection for the conductor is bounded, and nothing is read while its out-queue is full: so what a
 device can make the relay hold is bounded in both directions. Once nothing can be written any more, the out-queue is
 empty for good, and what the device had sent before is read to its end.
 """
@@ -21,6 +21,8 @@ from sync_core.wire import ClientFrame, decode_client, join
 __all__ = ["Peer"]
 
 _CLOSE_GRACE_S = 5.0
+_IN_BYTES_MAX = 64 * 1024
+"""Received bytes that wait for the conductor before no further message is read; the last one may go beyond."""
 _MESSAGE_BYTES_MAX = FRAME_BYTES_MAX - 8
 
 
@@ -42,7 +44,7 @@ class Peer:
         self._ready = asyncio.Event()
         self._may_read = asyncio.Event()
         self._may_read.set()
-        self._handed_over = False
+        self._in_bytes = 0
         self._closing: tuple[int, str] | None = None
         self._written = False
         self._told_bytes = 0
@@ -72,12 +74,12 @@ class Peer:
             return error
 
     def taken(self) -> None:
-        """The conductor took the message: the next one may be read, if the out-queue is not full."""
-        self._handed_over = False
+        """The conductor took what had come: more may be read, if the out-queue is not full."""
+        self._in_bytes = 0
         self._allow_reading()
 
     def _allow_reading(self) -> None:
-        if not self._handed_over and self.out_bytes <= OUT_QUEUE_BYTES_MAX:
+        if self._in_bytes <= _IN_BYTES_MAX and self.out_bytes <= OUT_QUEUE_BYTES_MAX:
             self._may_read.set()
 
     def report(self) -> Drained:

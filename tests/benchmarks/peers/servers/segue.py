@@ -1,0 +1,31 @@
+"""A Segue relay on the file `DB`, as its own command runs it, open on loopback, with room for thousands of connections.
+
+One address makes all connections of a bench, and a snapshot is wanted within seconds of a long tail.
+"""
+
+import asyncio
+import os
+from pathlib import Path
+
+from server_relay.__main__ import loop_factory
+from server_relay.config import RelaySettings
+from server_relay.server import serve
+
+
+async def main() -> None:
+    server = await serve(
+        RelaySettings(
+            db=Path(os.environ["DB"]),
+            port=int(os.environ["PORT"]),
+            connections_per_address_max=4_096,
+            connections_before_login_max=4_096,
+            snapshot_tail_entries=500,
+            snapshot_asked_every_ms=1_000,
+        )
+    )
+    await server.closed()
+
+
+if __name__ == "__main__":
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        runner.run(main())
