@@ -35,7 +35,8 @@ TABLE = (
     ),
     Layer(
         "sync_core/context",
-        "store rows transaction faults ownership migrations blobs streams reads apply connection sqlite_store",
+        "store rows transaction faults ownership migrations blobs tombstones streams reads apply connection"
+        " sqlite_store",
     ),
     Layer("sync_core/endpoint", "replay export gauges", pure=True),
     Layer(

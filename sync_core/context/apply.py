@@ -23,11 +23,13 @@ from sync_core.context.streams import (
     PUT_WRITER,
     compact,
     drop_task,
+    empty_stream,
     keep_own_writers,
     set_aside,
     start_epoch,
     truncate,
 )
+from sync_core.context.tombstones import put_tombstone
 from sync_core.context.transaction import transaction
 from sync_core.entry import Entry, WriterRow
 from sync_core.replica import writes as w
@@ -146,3 +148,9 @@ def _carry_out(connection: SqlConnection, write: w.Write, compress: bool) -> Non
             compact(connection, write, compress)
         case w.DropTask():
             drop_task(connection, write)
+        case w.EmptyStream():
+            empty_stream(connection, write)
+        case w.PutTombstone(tombstone=tombstone):
+            put_tombstone(connection, tombstone)
+        case w.DropTombstone(task=task):
+            connection.execute("DELETE FROM tombstones WHERE task = ?", (task,))

@@ -75,6 +75,15 @@ MIGRATIONS = (
             "CREATE INDEX pins_by_age ON pins (relay_time_ms)",
         ),
     ),
+    Migration(
+        "0002 tombstones",
+        (
+            """CREATE TABLE tombstones (
+                task TEXT PRIMARY KEY, version INTEGER NOT NULL, reason TEXT NOT NULL, epochs BLOB NOT NULL,
+                set_aside INTEGER NOT NULL, told INTEGER NOT NULL, relay_time_ms INTEGER NOT NULL,
+                checksum INTEGER NOT NULL) WITHOUT ROWID""",
+        ),
+    ),
 )
 
 

@@ -17,9 +17,20 @@ from sync_core.context.connection import connect
 from sync_core.context.faults import store_errors
 from sync_core.context.ownership import Ownership
 from sync_core.context.reads import followed_tasks, known_tasks, load_task, store_stats, task_sizes
+from sync_core.context.tombstones import tombstones
 from sync_core.errors import Closed
 from sync_core.ids import check_name
-from sync_core.replica.writes import CompactStream, DropTask, FollowedTask, StoreStats, TaskImage, TaskSize, Write
+from sync_core.replica.writes import (
+    CompactStream,
+    DropTask,
+    EmptyStream,
+    FollowedTask,
+    StoreStats,
+    TaskImage,
+    TaskSize,
+    Tombstone,
+    Write,
+)
 
 __all__ = ["SqliteStore"]
 
@@ -104,6 +115,10 @@ class SqliteStore:
         """Return every followed task, in key order; raises `StoreDamaged` if a position fails its checksum."""
         return await self._run(followed_tasks)
 
+    async def tombstones(self) -> tuple[Tombstone, ...]:
+        """Return what is remembered of deleted tasks, in key order."""
+        return await self._run(tombstones)
+
     async def load_blob(self, task: str, sha256: str) -> bytes | None:
         """Return a blob of this task, verified against its hash, or None."""
         return await self._run(lambda connection: load_blob(connection, task, sha256))
@@ -160,7 +175,7 @@ def _claim(
 
 def _commit(connection: sqlite3.Connection, writes: Sequence[Write], compress: bool) -> None:
     commit_writes(connection, writes, compress)
-    if any(isinstance(write, CompactStream | DropTask) for write in writes):
+    if any(isinstance(write, CompactStream | DropTask | EmptyStream) for write in writes):
         # The file shrinks only here. The commit stands if it fails; a later checkpoint makes up for it.
         with suppress(sqlite3.OperationalError):
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()

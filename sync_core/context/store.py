@@ -7,7 +7,7 @@ pass.
 from collections.abc import Sequence
 from typing import Protocol
 
-from sync_core.replica.writes import FollowedTask, StoreStats, TaskImage, TaskSize, Write
+from sync_core.replica.writes import FollowedTask, StoreStats, TaskImage, TaskSize, Tombstone, Write
 
 __all__ = ["Store"]
 
@@ -28,6 +28,9 @@ class Store(Protocol):
 
     async def followed_tasks(self) -> tuple[FollowedTask, ...]:
         """Return every followed task, in key order."""
+
+    async def tombstones(self) -> tuple[Tombstone, ...]:
+        """Return what is remembered of deleted tasks, in key order; a damaged row is left out."""
 
     async def load_blob(self, task: str, sha256: str) -> bytes | None:
         """Return a blob of this task, verified against its hash, or None."""

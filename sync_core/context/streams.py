@@ -18,7 +18,7 @@ from sync_core.context.rows import (
     task_span,
     writer_values,
 )
-from sync_core.replica.writes import CompactStream, DropTask, SetAside, StartEpoch, TruncateStream
+from sync_core.replica.writes import CompactStream, DropTask, EmptyStream, SetAside, StartEpoch, TruncateStream
 
 __all__ = [
     "DISCARD_ENTRY",
@@ -26,6 +26,7 @@ __all__ = [
     "PUT_WRITER",
     "compact",
     "drop_task",
+    "empty_stream",
     "keep_own_writers",
     "set_aside",
     "start_epoch",
@@ -143,10 +144,35 @@ def drop_task(connection: SqlConnection, write: DropTask) -> None:
     """Delete all of a task but what was set aside."""
     for table in ("entries", "positions", "writers", "documents", "own_writers"):
         connection.execute(f"DELETE FROM {table} WHERE stream >= ? AND stream < ?", task_span(write.task))
-    connection.execute("DELETE FROM blob_bytes WHERE id IN (SELECT id FROM blobs WHERE task = ?)", (write.task,))
-    for table in ("blobs", "pins", "followed"):
+    _drop_unnamed_blobs(connection, write.task)
+    for table in ("pins", "followed"):
         connection.execute(f"DELETE FROM {table} WHERE task = ?", (write.task,))
     _give_room_back(connection)
+
+
+def empty_stream(connection: SqlConnection, write: EmptyStream) -> None:
+    """Delete what a stream holds of a log that was emptied, and what only that named."""
+    keep_own_writers(connection, write.stream)
+    connection.execute(
+        """DELETE FROM entries
+            WHERE stream = ? AND (relay_seq IS NOT NULL OR rank IS NOT NULL OR code IS NOT NULL)""",
+        (write.stream,),
+    )
+    for table in ("documents", "writers"):
+        connection.execute(f"DELETE FROM {table} WHERE stream = ?", (write.stream,))
+    connection.execute(PUT_POSITION, position_values(write.stream, Position(epoch=write.epoch)))
+    _drop_unnamed_blobs(connection, write.stream.rpartition(":")[0])
+    _give_room_back(connection)
+
+
+def _drop_unnamed_blobs(connection: SqlConnection, task: str) -> None:
+    """Delete the blobs of a task that no entry names, set aside or not."""
+    unnamed = """FROM blobs WHERE task = ?1 AND sha256 NOT IN (
+        SELECT blob FROM entries WHERE stream >= ?2 AND stream < ?3 AND blob IS NOT NULL
+        UNION SELECT blob FROM set_aside WHERE stream >= ?2 AND stream < ?3 AND blob IS NOT NULL)"""
+    names = (task, *task_span(task))
+    connection.execute(f"DELETE FROM blob_bytes WHERE id IN (SELECT id {unnamed})", names)
+    connection.execute(f"DELETE {unnamed}", names)
 
 
 def _give_room_back(connection: SqlConnection) -> None:

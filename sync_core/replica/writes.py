@@ -13,6 +13,8 @@ __all__ = [
     "CompactStream",
     "DiscardEntries",
     "DropTask",
+    "DropTombstone",
+    "EmptyStream",
     "FollowTask",
     "FollowedStream",
     "FollowedTask",
@@ -20,6 +22,7 @@ __all__ = [
     "PinBase",
     "PutBlob",
     "PutEntry",
+    "PutTombstone",
     "QuarantineEntry",
     "SetAside",
     "SetBlobState",
@@ -31,6 +34,7 @@ __all__ = [
     "StreamSize",
     "TaskImage",
     "TaskSize",
+    "Tombstone",
     "TruncateStream",
     "Write",
     "task_of",
@@ -177,7 +181,44 @@ class FollowTask(msgspec.Struct, frozen=True):
 
 class DropTask(msgspec.Struct, frozen=True):
     """Forget the task: entries, positions, writer tables, blobs, pins, and that it is followed. What was set aside
-    stays."""
+    stays, with the blobs that it names."""
+
+    task: str
+
+
+class EmptyStream(msgspec.Struct, frozen=True):
+    """The relay emptied the log of the stream on purpose: numbered, ranked and quarantined entries go, with the merged
+    row, the writer table and the blobs that no other entry of the task names; the position is at the start of this
+    epoch. Which writers are this device's is remembered. Entries that wait to be sent stay."""
+
+    stream: str
+    epoch: bytes
+
+
+class Tombstone(msgspec.Struct, frozen=True):
+    """A task that was deleted everywhere on purpose. `version` is the business version that it had, `reason` is purged,
+    expired or completed, `epochs` those of the logs that went. `set_aside` counts the unsent entries that are kept.
+
+    `told`: the relay knows. `relay_time_ms` is the relay's time as last received when it was made, 0 if it never was.
+    """
+
+    task: str
+    version: int
+    reason: str
+    epochs: tuple[bytes, ...] = ()
+    set_aside: int = 0
+    told: bool = False
+    relay_time_ms: int = 0
+
+
+class PutTombstone(msgspec.Struct, frozen=True):
+    """Remember that a task was deleted, in place of what was remembered of it."""
+
+    tombstone: Tombstone
+
+
+class DropTombstone(msgspec.Struct, frozen=True):
+    """Forget that a task was deleted."""
 
     task: str
 
@@ -198,14 +239,19 @@ Write = (
     | PinBase
     | FollowTask
     | DropTask
+    | EmptyStream
+    | PutTombstone
+    | DropTombstone
 )
 
 
 def task_of(write: Write) -> str:
     """Return the task that a write belongs to."""
     match write:
-        case PutBlob() | SetBlobState() | PinBase() | FollowTask() | DropTask():
+        case PutBlob() | SetBlobState() | PinBase() | FollowTask() | DropTask() | DropTombstone():
             return write.task
+        case PutTombstone():
+            return write.tombstone.task
         case PutEntry() | QuarantineEntry():
             return split_stream(write.entry.stream)[0]
         case _:

@@ -39,11 +39,12 @@ def make_entry(
     kind: EntryKind = EntryKind.UPDATE,
     relay_seq: int | None = None,
     vouched_by: str | None = None,
+    blob: str | None = None,
 ) -> Entry:
     """Return an entry whose payload, if not given, names it."""
     content = payload or f"{writer}/{seq}".encode()
     device = "phone" if writer == MINE else "desktop"
-    return Entry(stream, writer, seq, kind, content, device, 1_700 + seq, None, relay_seq, vouched_by)
+    return Entry(stream, writer, seq, kind, content, device, 1_700 + seq, blob, relay_seq, vouched_by)
 
 
 def sha(data: bytes) -> str:

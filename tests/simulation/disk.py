@@ -6,7 +6,7 @@ runs it beside `SqliteStore`.
 
 from collections.abc import Sequence
 
-from sync_core.replica.writes import FollowedTask, StoreStats, TaskImage, TaskSize, Write
+from sync_core.replica.writes import FollowedTask, StoreStats, TaskImage, TaskSize, Tombstone, Write
 from tests.simulation.crashable import Crashable
 from tests.simulation.disk_state import DiskState
 
@@ -26,6 +26,10 @@ class DiskModel(Crashable[DiskState, Write]):
     def followed_tasks(self) -> tuple[FollowedTask, ...]:
         """Return every followed task, in key order."""
         return self._current.followed_tasks()
+
+    def tombstones(self) -> tuple[Tombstone, ...]:
+        """Return what is remembered of deleted tasks, in key order."""
+        return self._current.tombstones()
 
     def load_blob(self, task: str, sha256: str) -> bytes | None:
         """Return a blob, or None."""
@@ -77,6 +81,9 @@ class AsyncDisk:
 
     async def followed_tasks(self) -> tuple[FollowedTask, ...]:
         return self.disk.followed_tasks()
+
+    async def tombstones(self) -> tuple[Tombstone, ...]:
+        return self.disk.tombstones()
 
     async def load_blob(self, task: str, sha256: str) -> bytes | None:
         return self.disk.load_blob(task, sha256)

@@ -22,8 +22,9 @@ _StreamWrite = (
     | w.StartEpoch
     | w.TruncateStream
     | w.CompactStream
+    | w.EmptyStream
 )
-_TaskWrite = w.PutBlob | w.SetBlobState | w.PinBase | w.FollowTask | w.DropTask
+_TaskWrite = w.PutBlob | w.SetBlobState | w.PinBase | w.FollowTask | w.DropTask | w.PutTombstone | w.DropTombstone
 
 
 class _Blob(msgspec.Struct, frozen=True):
@@ -44,6 +45,7 @@ class DiskState:
         self._followed: set[str] = set()
         self._blobs: dict[tuple[str, str], _Blob] = {}
         self._pins: dict[tuple[str, str, str], _Pin] = {}
+        self._tombstones: dict[str, w.Tombstone] = {}
         self._next_local = 1
 
     def copy(self) -> "DiskState":
@@ -55,6 +57,7 @@ class DiskState:
         other._followed = set(self._followed)
         other._blobs = dict(self._blobs)
         other._pins = dict(self._pins)
+        other._tombstones = dict(self._tombstones)
         other._next_local = self._next_local
         return other
 
@@ -68,7 +71,15 @@ class DiskState:
                     self._put(entry, own, None)
                 case w.QuarantineEntry(entry, code):
                     self._put(entry, False, code)
-                case w.PutBlob() | w.SetBlobState() | w.PinBase() | w.FollowTask() | w.DropTask():
+                case (
+                    w.PutBlob()
+                    | w.SetBlobState()
+                    | w.PinBase()
+                    | w.FollowTask()
+                    | w.DropTask()
+                    | w.PutTombstone()
+                    | w.DropTombstone()
+                ):
                     self._apply_to_task(write)
                 case _:
                     self._apply_to_stream(write)
@@ -97,6 +108,9 @@ class DiskState:
                 stream.truncate(write)
             case w.CompactStream():
                 stream.compact(write)
+            case w.EmptyStream():
+                stream.empty_log(write)
+                self._drop_unnamed_blobs(_task_of(write.stream))
 
     def _apply_to_task(self, write: _TaskWrite) -> None:
         match write:
@@ -112,6 +126,10 @@ class DiskState:
                 self._followed.add(write.task)
             case w.DropTask():
                 self._drop(write.task)
+            case w.PutTombstone(tombstone):
+                self._tombstones[tombstone.task] = tombstone
+            case w.DropTombstone(task):
+                self._tombstones.pop(task, None)
 
     def _upload_again(self, task: str) -> None:
         for key, blob in self._blobs.items():
@@ -142,8 +160,15 @@ class DiskState:
         if kept:
             self._streams[task] = kept
         self._followed.discard(task)
-        self._blobs = {key: blob for key, blob in self._blobs.items() if key[0] != task}
+        self._drop_unnamed_blobs(task)
         self._pins = {key: pin for key, pin in self._pins.items() if key[0] != task}
+
+    def _drop_unnamed_blobs(self, task: str) -> None:
+        streams = self._streams.get(task, {}).values()
+        entries = [row.entry for stream in streams for row in stream.rows.values()]
+        entries += [aside.entry for stream in streams for aside in stream.aside]
+        named = {entry.blob for entry in entries}
+        self._blobs = {key: blob for key, blob in self._blobs.items() if key[0] != task or key[1] in named}
 
     def damage_entry(self, stream: str, writer: int, writer_seq: int) -> None:
         """Let the checksum of an entry fail."""
@@ -195,6 +220,10 @@ class DiskState:
         """Return a blob that is what its name says, or None."""
         blob = self._blobs.get((task, sha256))
         return blob.data if blob is not None and hashlib.sha256(blob.data).hexdigest() == sha256 else None
+
+    def tombstones(self) -> tuple[w.Tombstone, ...]:
+        """Return what is remembered of deleted tasks, in key order."""
+        return tuple(tombstone for _, tombstone in sorted(self._tombstones.items()))
 
     def load_base(self, task: str, note: str, sha256: str) -> bytes | None:
         """Return a pinned state, or None."""

@@ -160,6 +160,15 @@ class DiskStream:
             self.delete(key)
         self.document = _Document(write.covers_seq, write.document, write.writers, write.chain)
 
+    def empty_log(self, write: w.EmptyStream) -> None:
+        for key, row in list(self.rows.items()):
+            if row.entry.relay_seq is not None or row.rank is not None or row.code is not None:
+                self.delete(key)
+        self.own_writers |= {row.entry.writer for row in self.rows.values() if row.own}
+        self.writers.clear()
+        self.document = None
+        self.position = Position(epoch=write.epoch)
+
     def image(self, name: str) -> w.StreamImage:
         rows = sorted(self.rows.values(), key=lambda row: row.order)
         intact = [row for row in rows if not row.damaged]

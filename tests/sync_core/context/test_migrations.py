@@ -13,8 +13,10 @@ from sync_core.errors import StoreUnusable
 from sync_core.replica.writes import FollowTask, PutEntry
 from tests.contracts.store_values import MINE, STATE, TASK, make_entry
 
-NEXT = Migration("0002 next", ("CREATE TABLE next (n INTEGER)", "ALTER TABLE followed ADD COLUMN since INTEGER"))
-BROKEN = Migration("0002 next", ("CREATE TABLE next (n INTEGER)", "INSERT INTO missing VALUES (1)"))
+NEXT = Migration("9999 next", ("CREATE TABLE next (n INTEGER)", "ALTER TABLE followed ADD COLUMN since INTEGER"))
+BROKEN = Migration("9999 next", ("CREATE TABLE next (n INTEGER)", "INSERT INTO missing VALUES (1)"))
+
+RELEASED = [(migration.name,) for migration in MIGRATIONS]
 
 
 def raw(path: Path) -> sqlite3.Connection:
@@ -28,13 +30,13 @@ async def made_store(path: Path) -> None:
 
 
 def test_released_migrations_keep_their_names_and_order() -> None:
-    assert [migration.name for migration in MIGRATIONS] == ["0001 tasks"]
+    assert [migration.name for migration in MIGRATIONS] == ["0001 tasks", "0002 tombstones"]
 
 
 async def test_a_new_file_records_its_migrations_and_subject(tmp_path: Path) -> None:
     await made_store(tmp_path / "acme.db")
     connection = raw(tmp_path / "acme.db")
-    assert connection.execute("SELECT name FROM migrations").fetchall() == [("0001 tasks",)]
+    assert connection.execute("SELECT name FROM migrations").fetchall() == RELEASED
     assert connection.execute("SELECT subject FROM store").fetchall() == [("acme",)]
     connection.close()
 
@@ -48,8 +50,19 @@ async def test_unsent_work_survives_a_migration(tmp_path: Path) -> None:
     assert before.unsent == tuple((STATE, MINE, seq) for seq in range(1, 8))
     commit_writes(connection, [FollowTask(TASK)], compress=True)
     migrate(connection, "acme", (*MIGRATIONS, NEXT))
-    assert connection.execute("SELECT name FROM migrations ORDER BY name").fetchall() == [("0001 tasks",), (NEXT.name,)]
+    assert connection.execute("SELECT name FROM migrations ORDER BY name").fetchall() == [*RELEASED, (NEXT.name,)]
     connection.close()
+
+
+async def test_a_file_of_the_first_version_is_brought_up_to_date(tmp_path: Path) -> None:
+    connection = raw(tmp_path / "acme.db")
+    migrate(connection, "acme", MIGRATIONS[:1])
+    commit_writes(connection, [PutEntry(make_entry(MINE, 1), own=True)], compress=True)
+    connection.close()
+    store = await SqliteStore.open(tmp_path / "acme.db", subject="acme")
+    assert (await store.load_task(TASK)).unsent == ((STATE, MINE, 1),)
+    assert await store.tombstones() == ()
+    await store.close()
 
 
 async def test_a_migration_that_fails_leaves_no_half_of_itself(tmp_path: Path) -> None:
@@ -57,7 +70,7 @@ async def test_a_migration_that_fails_leaves_no_half_of_itself(tmp_path: Path) -
     connection = raw(tmp_path / "acme.db")
     with pytest.raises(sqlite3.OperationalError):
         migrate(connection, "acme", (*MIGRATIONS, BROKEN))
-    assert connection.execute("SELECT name FROM migrations").fetchall() == [("0001 tasks",)]
+    assert connection.execute("SELECT name FROM migrations").fetchall() == RELEASED
     migrate(connection, "acme", (*MIGRATIONS, NEXT))
     assert connection.execute("SELECT count(*) FROM next").fetchone() == (0,)
     connection.close()
