@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from sync_core.endpoint.brief import Brief
     from sync_core.endpoint.changes import Changes
     from sync_core.endpoint.endpoint import Endpoint
+    from sync_core.endpoint.explain import Explanation
     from sync_core.endpoint.gauges import Gauge, Latency, Level
     from sync_core.endpoint.history import Message
     from sync_core.endpoint.idempotency import IdempotencyReport, NotIdempotent, verify_idempotent
@@ -109,6 +110,7 @@ __all__ = [
     "EntryQuarantined",
     "EntryRefused",
     "EntrySetAside",
+    "Explanation",
     "Gap",
     "GapKind",
     "Gauge",
@@ -192,6 +194,7 @@ _HOMES = (
     "sync_core.endpoint.changes",
     "sync_core.endpoint.endpoint",
     "sync_core.endpoint.gauges",
+    "sync_core.endpoint.explain",
     "sync_core.endpoint.history",
     "sync_core.endpoint.idempotency",
     "sync_core.endpoint.link",

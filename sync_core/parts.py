@@ -18,7 +18,7 @@ from sync_core.entry import EntryKind
 from sync_core.errors import ValueRefused
 from sync_core.ids import StreamName, check_name, check_note, check_step
 
-__all__ = ["KINDS_OF_STREAM", "PARTS", "WRITERS", "Part", "Role", "part_of", "role_named", "roles_of"]
+__all__ = ["HOLDERS", "KINDS_OF_STREAM", "PARTS", "WRITERS", "Part", "Role", "part_of", "role_named", "roles_of"]
 
 
 class Role(StrEnum):
@@ -37,6 +37,9 @@ class Role(StrEnum):
 
 
 WRITERS = frozenset({Role.WRITE, Role.APPROVE, Role.AUTHORITY, Role.ADMIN})
+HOLDERS = frozenset({Role.AUTHORITY, Role.ADMIN})
+"""The roles for which the authority writes a slot that it holds."""
+
 _APPROVERS = frozenset({Role.APPROVE, Role.ADMIN})
 _NOBODY: frozenset[Role] = frozenset()
 _ANY_WRITER = "Any session with write access, on a device whose role may write."

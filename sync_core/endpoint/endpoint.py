@@ -175,7 +175,7 @@ class Endpoint:
             asked = None if version is None else check_whole(version, "version", least=1, most=RECORD_NUMBER_MAX)
             create_it, write = check_flag(create, "create"), access == "write"
             view, opened = await self._open_view(check_task(key), create=create_it, version=asked, write=write)
-            handle = Handle(self._runner, opened, view.version if asked is None else asked, write)
+            handle = Handle(self._runner, opened, view.version if asked is None else asked, write, lambda: self._status)
             task = Task(handle, self._device, self._calls, self._tools, self._release, self._audit)
             self._handles[handle] = task
             return task

@@ -1,6 +1,7 @@
 """What the parts of one task handle share: the runner, the last durable view, and what this handle may do."""
 
 import asyncio
+from collections.abc import Callable
 from typing import TypeVar
 from weakref import WeakSet
 
@@ -8,6 +9,7 @@ from sync_core.document.view import TaskView
 from sync_core.endpoint.changes import Changes
 from sync_core.endpoint.runner import Runner
 from sync_core.errors import Closed, ReadOnly, SegueError
+from sync_core.replica.changes import Status
 from sync_core.replica.commands import Command
 
 __all__ = ["Execution", "Handle", "OpenedTask"]
@@ -59,8 +61,11 @@ class OpenedTask:
 class Handle:
     """One opening of a task. Access and business version were fixed when it was opened."""
 
-    def __init__(self, runner: Runner, opened: OpenedTask, version: int, writable: bool) -> None:
+    def __init__(
+        self, runner: Runner, opened: OpenedTask, version: int, writable: bool, status: Callable[[], Status]
+    ) -> None:
         self.runner = runner
+        self.status = status
         self.opened = opened
         self.key = opened.key
         self.version = version

@@ -18,6 +18,7 @@ from sync_core.endpoint.audit import Audit
 from sync_core.endpoint.brief import Brief, BriefView, tell
 from sync_core.endpoint.calls import CallPath
 from sync_core.endpoint.changes import Changes
+from sync_core.endpoint.explain import Explanation, explain
 from sync_core.endpoint.handle import Handle
 from sync_core.endpoint.history import History, Message
 from sync_core.endpoint.model_tools import model_tools
@@ -203,6 +204,15 @@ class Task:
         brief, tokens = tell(self._handle.view, self._handle.version, view, max_chars)
         self.slots.note_read(tokens)
         return brief
+
+    def explain(self, path: str) -> Explanation:
+        """Say of a part where it lives, who may change it, who wins when two do, and whether this handle may now.
+
+        Paths are `slots/<name>`, `notes/<name>`, `calls/<step>`, `plan/<step>`, `history`, `handover`, `version`,
+        `completion`, `approvals`, `rulings` and `snapshots`. Raises `ValueRefused` for any other.
+        """
+        handle = self._handle
+        return explain(path, handle.view, handle.version, handle.writable, handle.status())
 
     def changes(self) -> Changes:
         """Watch the task: an async iterator of each merged or local change from now on, once.

@@ -40,6 +40,7 @@ class LinkState(StrEnum):
 class Status(msgspec.Struct, frozen=True):
     """`endpoint.status`. `reason` says why it is refused or offline; counts are entries over all followed tasks.
 
+    `role` is what the relay lets this device do, empty before it has said so;
     `growing` are open tasks near the bound of their writes: complete them, or go on in a new task.
     """
 
@@ -50,6 +51,7 @@ class Status(msgspec.Struct, frozen=True):
     quarantined: int = 0
     diverged: tuple[str, ...] = ()
     growing: tuple[str, ...] = ()
+    role: str = ""
 
 
 class SlotChanged(msgspec.Struct, frozen=True, tag="slot"):

@@ -51,8 +51,9 @@ class Tally:
 
     def renew(self, session: Session) -> bool:
         """Bring `status` up to date; return whether it changed."""
-        told = (self.status.link, self.status.reason, self.status.unsent)
-        if told == (session.state, session.reason, self._unsent) and not self._changed:
+        told = (self.status.link, self.status.reason, self.status.unsent, self.status.role)
+        role = session.role.value if session.role is not None else ""
+        if told == (session.state, session.reason, self._unsent, role) and not self._changed:
             return False
         self._changed = False
         troubles = self._troubles.values()
@@ -64,5 +65,6 @@ class Tally:
             sum(trouble.quarantined for trouble in troubles),
             tuple(sorted(key for key, trouble in self._troubles.items() if trouble.diverged)),
             tuple(sorted(key for key, trouble in self._troubles.items() if trouble.growing)),
+            role,
         )
         return True
