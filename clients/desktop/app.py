@@ -21,7 +21,7 @@ _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
 _GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("A task", ("tasks", "show", "brief", "calls", "history", "watch", "slot", "note")),
-    ("Its end on this device", ("evict",)),
+    ("Its end", ("handover", "complete", "evict")),
     ("Audit", ("replay", "export", "restore")),
     ("Looking after it", ("doctor", "stats", "token", "relay", "demo", "rehearse")),
 )

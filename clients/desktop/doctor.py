@@ -73,7 +73,13 @@ async def _look(given: Given, settings: Settings) -> tuple[StoreFacts, RelayFact
 def _relay_facts(relay: RelayFacts, sending: Sending) -> RelayFacts:
     status = sending.status
     linked = status.link is LinkState.LIVE
-    return msgspec.structs.replace(relay, linked=linked, why_not="" if linked else status.reason)
+    return msgspec.structs.replace(
+        relay,
+        linked=linked,
+        why_not="" if linked else status.reason,
+        authority=status.authority,
+        role=status.role,
+    )
 
 
 def _named_files(given: Given, settings: Settings) -> list[Path]:

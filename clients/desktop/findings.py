@@ -97,11 +97,12 @@ class StoreFacts(msgspec.Struct, frozen=True):
 class RelayFacts(msgspec.Struct, frozen=True):
     """The relay, as far as it is known: None is «not known».
 
-    `address` is empty where none is configured. `why_not` says why there is no link. `in_clear`: a token would cross a
-    network unencrypted.
+    `address` is empty where none is configured, `role` where it is not known. `why_not` says why there is no link.
+    `in_clear`: a token would cross a network unencrypted.
     """
 
     address: str = ""
+    role: str = ""
     linked: bool = False
     why_not: str = ""
     in_clear: bool = False
@@ -269,6 +270,14 @@ def _relay(relay: RelayFacts) -> Iterator[Finding]:
             relay.address,
             f"The relay was not reached{why}.",
             "Start it, or correct --relay and the token, and ask again.",
+        )
+    if relay.role == "read":
+        yield Finding(
+            Severity.LOW,
+            "role_read",
+            relay.address,
+            "The relay lets this device only read (role read).",
+            "Have a token made with --role write if it shall take part.",
         )
     if relay.in_clear:
         yield Finding(

@@ -9,7 +9,7 @@ from clients.config import WrongUsage
 from clients.desktop.connection import Sending, Session, connected
 from clients.desktop.output import Answer
 from clients.desktop.shapes import note_document
-from clients.desktop.standard_input import read_input
+from clients.desktop.standard_input import read_file, read_input
 from sync_core.document.notes import Note
 from sync_core.errors import PreconditionFailed
 
@@ -102,14 +102,7 @@ def _given(text: str | None, file: Path | None) -> str:
         raise WrongUsage("The text was given twice.", hint="Give it as an argument or with --file.")
     if text is not None:
         return text
-    if file is None:
-        return read_input()
-    try:
-        return file.read_text("utf-8")
-    except OSError as error:
-        raise WrongUsage(f"{file} cannot be read: {error.strerror}.") from None
-    except UnicodeDecodeError:
-        raise WrongUsage("The text is not UTF-8.") from None
+    return read_input() if file is None else read_file(file)
 
 
 def _line(before: str, text: str) -> str:

@@ -57,7 +57,7 @@ async def show(session: Session, task: _TaskKey) -> Answer:
         slots = [slot for _, slot in opened.slots.items()]
         notes = opened.notes.list()
         made = [call for (version, _), call in sorted(view.calls.items()) if version == opened.version]
-        state = "completed" if view.completed else "open"
+        state = view.completion.state.value
         document: dict[str, JsonDocument] = {
             "task": task,
             "version": view.version,

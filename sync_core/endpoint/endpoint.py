@@ -310,7 +310,8 @@ class Endpoint:
             opened.fail(error)
 
     def _go_offline(self, reason: str) -> None:
-        self._status = msgspec.structs.replace(self._status, link=LinkState.OFFLINE, reason=reason)
+        offline = LinkState.OFFLINE
+        self._status = msgspec.structs.replace(self._status, link=offline, reason=reason, authority=None)
 
     # --- the end ------------------------------------------------------------------------------------------------------
 

@@ -40,7 +40,8 @@ class LinkState(StrEnum):
 class Status(msgspec.Struct, frozen=True):
     """`endpoint.status`. `reason` says why it is refused or offline; counts are entries over all followed tasks.
 
-    `role` is what the relay lets this device do, empty before it has said so;
+    `role` is what the relay lets this device do, empty before it has said so; `authority` whether it rules on guarded
+    calls, None while it is not connected.
     `growing` are open tasks near the bound of their writes: complete them, or go on in a new task.
     """
 
@@ -52,6 +53,7 @@ class Status(msgspec.Struct, frozen=True):
     diverged: tuple[str, ...] = ()
     growing: tuple[str, ...] = ()
     role: str = ""
+    authority: bool | None = None
 
 
 class SlotChanged(msgspec.Struct, frozen=True, tag="slot"):

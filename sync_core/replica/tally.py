@@ -51,9 +51,11 @@ class Tally:
 
     def renew(self, session: Session) -> bool:
         """Bring `status` up to date; return whether it changed."""
-        told = (self.status.link, self.status.reason, self.status.unsent, self.status.role)
+        status = self.status
+        told = (status.link, status.reason, status.unsent, status.role, status.authority)
         role = session.role.value if session.role is not None else ""
-        if told == (session.state, session.reason, self._unsent, role) and not self._changed:
+        authority = session.authority if session.logged_in else None
+        if told == (session.state, session.reason, self._unsent, role, authority) and not self._changed:
             return False
         self._changed = False
         troubles = self._troubles.values()
@@ -66,5 +68,6 @@ class Tally:
             tuple(sorted(key for key, trouble in self._troubles.items() if trouble.diverged)),
             tuple(sorted(key for key, trouble in self._troubles.items() if trouble.growing)),
             role,
+            authority,
         )
         return True

@@ -32,6 +32,8 @@ NAMES = {
     "restore",
     "evict",
     "doctor",
+    "handover",
+    "complete",
 }
 
 

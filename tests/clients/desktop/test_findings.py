@@ -72,6 +72,7 @@ def test_where_all_is_well_only_the_versions_are_told() -> None:
         (replace(WELL, relay=RelayFacts()), "no_authority", Severity.HIGH),
         (replace(WELL, relay=RelayFacts(), tools=(READ,)), "no_authority", Severity.INFO),
         (with_relay(linked=False, why_not="nobody is there."), "no_link", Severity.MEDIUM),
+        (with_relay(role="read"), "role_read", Severity.LOW),
         (with_relay(in_clear=True), "in_clear", Severity.HIGH),
         (with_relay(durable=False), "mailbox_volatile", Severity.HIGH),
         (with_relay(clock_suspended=True), "clock_suspended", Severity.MEDIUM),

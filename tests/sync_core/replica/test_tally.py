@@ -1,6 +1,7 @@
 """The status adds up what the tasks have to show, and is told when it changed."""
 
 from sync_core.document.view import TaskView
+from sync_core.parts import Role
 from sync_core.replica.changes import LinkState, Status
 from sync_core.replica.core import Core, ReplicaSettings
 from sync_core.replica.tally import Tally
@@ -49,3 +50,16 @@ def test_a_task_near_the_bound_of_its_writes_is_growing_while_it_is_open() -> No
     tally.note(task)
     assert tally.renew(core.session)
     assert not tally.status.growing
+
+
+def test_whether_there_is_an_authority_is_known_only_while_the_relay_is_connected() -> None:
+    core = Core("acme", "phone", lambda count: bytes(range(count)), ReplicaSettings())
+    tally = Tally(core.session, [])
+    assert (tally.status.role, tally.status.authority) == ("", None)
+    core.session.state, core.session.logged_in = LinkState.LIVE, True
+    core.session.role, core.session.authority = Role.APPROVE, True
+    assert tally.renew(core.session)
+    assert (tally.status.role, tally.status.authority) == ("approve", True)
+    core.session.state, core.session.logged_in = LinkState.OFFLINE, False
+    assert tally.renew(core.session)
+    assert (tally.status.role, tally.status.authority) == ("approve", None)
