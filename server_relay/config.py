@@ -22,7 +22,9 @@ class RelaySettings(msgspec.Struct, frozen=True):
     `access_reread_ms`, and read again when they changed. `…_per_minute_max` bound what one device sends, over all its
     connections; `streams` are those that it begins. `clean_up_grace_s` after its last entry a completed task loses its
     history; `task_ttl_s` after it any task goes, None for never; `tombstone_keep_s` long nothing brings it back.
-    Nothing ends while the clock is in doubt, until somebody says `clock_confirmed`.
+    Nothing ends while the clock is in doubt, until somebody says `clock_confirmed`. `authority`: the relay rules on
+    calls that cannot be undone, if its store is durable; such a call is in doubt `lease_ms` after the connection that
+    claimed it closed, or the relay was started again.
     """
 
     db: Path
@@ -54,6 +56,8 @@ class RelaySettings(msgspec.Struct, frozen=True):
     clock_jump_s_max: int = 3_600
     clock_confirmed: bool = False
     store_bytes_max: int | None = None
+    authority: bool = True
+    lease_ms: int = 30_000
 
     def __post_init__(self) -> None:
         if not 0 <= self.port < 2**16:

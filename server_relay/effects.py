@@ -15,6 +15,7 @@ from collections.abc import Callable
 import msgspec
 
 from server_relay.admission import Admit, Grant
+from server_relay.key_records import ApprovalRow, GrantRow, KeyRow, SubjectRow
 from server_relay.records import MailboxWrite, StoredEntry, TaskImage
 from sync_core.errors import SegueError
 from sync_core.frames import TaskListing
@@ -34,6 +35,7 @@ __all__ = [
     "FoundEntry",
     "FoundPlace",
     "HashBlob",
+    "KeysRead",
     "ListingRead",
     "LoadTask",
     "LookUp",
@@ -43,6 +45,7 @@ __all__ = [
     "PieceRead",
     "ReadBlob",
     "ReadDue",
+    "ReadKeys",
     "ReadListing",
     "ReadNamed",
     "ReadPiece",
@@ -102,6 +105,17 @@ class LookUp(_TaskRead, frozen=True):
 
     entries: tuple[tuple[StreamName, int, int], ...]
     places: tuple[tuple[StreamName, int], ...]
+
+
+class ReadKeys(_TaskRead, frozen=True):
+    """Read the subject's row and rows of its keys: those at these places, those of these labels, by (tool, label), and
+    those of the attempts; of the task, these attempts' grants, and the approvals of these calls, by (version, step,
+    tool, digest of the arguments). Answered with `KeysRead`."""
+
+    places: tuple[str, ...] = ()
+    labels: tuple[tuple[str, str], ...] = ()
+    attempts: tuple[str, ...] = ()
+    calls: tuple[tuple[int, str, str, str], ...] = ()
 
 
 class ReadTail(_TaskRead, frozen=True):
@@ -167,7 +181,9 @@ class ReadDue(_Value, frozen=True):
     tasks_max: int
 
 
-RelayRead = LoadTask | LookUp | ReadTail | ReadBlob | HashBlob | ReadPiece | ReadListing | ReadNamed | ReadDue
+RelayRead = (
+    LoadTask | LookUp | ReadKeys | ReadTail | ReadBlob | HashBlob | ReadPiece | ReadListing | ReadNamed | ReadDue
+)
 RelayEffect = Written | Send | Close | RelayRead
 
 # --- events -----------------------------------------------------------------------------------------------------------
@@ -258,6 +274,16 @@ class LookedUp(_Value, frozen=True):
     places: tuple[FoundPlace, ...]
 
 
+class KeysRead(_Value, frozen=True):
+    """What was asked for by `asked`, as far as it is there, each row once."""
+
+    asked: ReadKeys
+    subject_row: SubjectRow
+    rows: tuple[KeyRow, ...]
+    grants: tuple[GrantRow, ...]
+    approvals: tuple[ApprovalRow, ...]
+
+
 class TailRead(_Value, frozen=True):
     """Entries in stored order; nothing else that was asked for lies at or below `through_no`."""
 
@@ -324,7 +350,8 @@ class CommitFailed(_Value, frozen=True):
     error: SegueError
 
 
-RelayAnswer = TaskLoaded | LookedUp | TailRead | BlobRead | BlobHashed | PieceRead | ListingRead | NamedRead | DueRead
+_LogAnswer = TaskLoaded | LookedUp | KeysRead | TailRead
+RelayAnswer = _LogAnswer | BlobRead | BlobHashed | PieceRead | ListingRead | NamedRead | DueRead
 RelayEvent = (
     Connected | Received | Malformed | Disconnected | Drained | AccessChanged | Tick | RelayAnswer | CommitFailed
 )

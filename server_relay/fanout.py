@@ -50,7 +50,7 @@ def deliver(turn: Turn, log: TaskLog) -> None:
     fresh = _Fresh(log)
     whole = fresh.between(0, len(log.fresh))
     size = sum(map(len, whole))
-    pushers = {run.session.conn: run.session for run in log.runs}
+    pushers = {run.session.conn: run.session for run in log.runs if run.session is not None}
     devices = {run.device for run in log.runs}
     # Who waits for news comes before who waits for a receipt.
     for conn, (session, follow) in sorted(log.followers.items(), key=lambda item: item[0] in pushers):
@@ -70,7 +70,7 @@ def deliver(turn: Turn, log: TaskLog) -> None:
         follow.sent_no = log.head_no
         pushers.pop(conn, None)
     for run in log.runs:
-        if run.session.conn in pushers:
+        if run.session is not None and run.session.conn in pushers:
             turn.send(run.session, _receipts(log.streams[run.name], log.fresh[run.start : run.end]))
 
 

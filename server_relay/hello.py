@@ -2,19 +2,21 @@
 
 For each stream the device names (epoch, cursor, chain at the cursor). With the relay's own epoch and a cursor beyond
 the head, or another chain there, the log was lost or restored: the stream gets a new epoch, durably, before anything
-is answered, and every follower hears of it (rule J). With another epoch, or none, the device starts from 0.
+is answered, and every follower hears of it (rule J). With another epoch, or none, the device starts from 0; an epoch
+that was never heard of is that of a log that is lost too, whoever began the present one since.
 """
 
 from msgspec import structs
 
 from server_relay.effects import LookUp, RelayRead
+from server_relay.key_records import EPOCH_BYTES
 from server_relay.records import StartStream, Tombstone
 from server_relay.sessions import Follow, Session, Turn
-from server_relay.streams import EPOCH_BYTES, Known, StreamLog, TaskLog
+from server_relay.streams import Known, StreamLog, TaskLog
 from sync_core.frames import Heads, StreamPosition
 from sync_core.ids import Entropy, StreamName
 
-__all__ = ["places_wanted", "say_hello", "tell_heads"]
+__all__ = ["lost_epochs", "places_wanted", "say_hello", "tell_heads"]
 
 _Positions = dict[StreamName, StreamPosition]
 
@@ -33,6 +35,22 @@ def places_wanted(log: TaskLog, positions: _Positions, known: Known) -> tuple[Re
         if cursor < log.streams[name].head and (name, cursor) not in known.places
     )
     return (LookUp(*log.key, (), places),) if places else ()
+
+
+def lost_epochs(log: TaskLog, positions: _Positions, known: Known) -> tuple[bytes, ...]:
+    """Return the epochs of the logs that a device has read and that are newly found to be lost; what was emptied or
+    purged on purpose is not."""
+    gone = _gone(log, positions)
+    epochs = [
+        position.epoch
+        for name, position in positions.items()
+        if name not in gone
+        and (
+            _is_lost(log, position, known)
+            or (position.cursor > 0 and position.epoch not in (log.stream(name).epoch, *log.guard.past))
+        )
+    ]
+    return tuple(dict.fromkeys(epochs))
 
 
 def say_hello(

@@ -5,21 +5,22 @@ guard before it is stored. After a refusal the writer's later entries in the sam
 be refused for the hole. Numbers are given here, in memory; the caller writes what was stored before anyone hears of it.
 """
 
-import msgspec
 from msgspec.structs import replace
 
 from server_relay.admission import Grant
 from server_relay.effects import FoundEntry, LookUp, ReadBlob, RelayRead
-from server_relay.records import Cover, MailboxWrite, PutTombstone, StartStream, StoredEntry
-from server_relay.sessions import Session
-from server_relay.streams import EPOCH_BYTES, Known, Run, StreamLog, TaskLog
+from server_relay.evidence import evidence_wanted, note_version, refusal_of, take_evidence
+from server_relay.keeper import Keeper
+from server_relay.key_records import EPOCH_BYTES
+from server_relay.records import Cover, PutTombstone, StoredEntry
+from server_relay.sessions import Session, Turn
+from server_relay.streams import Known, StreamLog, TaskLog
 from sync_core.entry import (
     Entry,
     EntryKind,
     Snapshot,
     VersionDecision,
     WriterRow,
-    chain_next,
     decode_record,
     decode_snapshot,
     entry_hash,
@@ -36,8 +37,6 @@ __all__ = ["Intake"]
 _STREAM_CHARS_MAX = TASK_CHARS_MAX + 16
 """More of a stream's id is not repeated in a refusal, which must fit a frame."""
 
-_encode = msgspec.msgpack.Encoder().encode
-
 
 class _Refuse(Exception):
     """Refuse the entry at hand; never leaves this module."""
@@ -49,22 +48,35 @@ class _Refuse(Exception):
 
 
 class _Unknown(Exception):
-    """Something must be read before the entry at hand can be judged; never leaves this module."""
+    """Something must be read before the entry at hand can be judged; never leaves this module.
+
+    `reads` is that, unless it follows from the entry and the stream alone.
+    """
+
+    def __init__(self, *reads: RelayRead) -> None:
+        super().__init__()
+        self.reads = reads
 
 
 class Intake:
     """Takes one push of one connection into a task.
 
-    Afterwards `answers` holds refusals and receipts of what was known, in order; `stored` counts what was stored;
-    `writes` holds new streams; `rest` holds the entries that wait for something to be read, see `wanted`.
+    Afterwards `answers` holds refusals and receipts of what was known, in order; `stored` counts what was stored,
+    `streams_begun` the streams that began with it; `rest` holds the entries that wait for something to be read, see
+    `wanted`.
     """
 
-    def __init__(self, log: TaskLog, session: Session, grant: Grant, known: Known, entropy: Entropy) -> None:
+    def __init__(
+        self, turn: Turn, log: TaskLog, session: Session, grant: Grant, known: Known, keeper: Keeper, entropy: Entropy
+    ) -> None:
         self.answers: list[Receipt | Refusal] = []
-        self.writes: list[MailboxWrite] = []
         self.rest: tuple[Entry, ...] = ()
         self.stored: list[StoredEntry] = []
+        self.streams_begun = 0
+        self._turn = turn
         self._log = log
+        self._keeper = keeper
+        self._reads: tuple[RelayRead, ...] = ()
         self._session = session
         self._grant = grant
         self._known = known
@@ -85,26 +97,25 @@ class Intake:
                 self._refuse(entry, refusal)
             except EntryRefused as error:
                 self._refuse(entry, _Refuse(RefusalCode.GUARD, error.sentence))
-            except _Unknown:
+            except _Unknown as unknown:
+                self._reads = unknown.reads
                 self.rest = tuple(
                     later for later in push.entries[index:] if (later.stream, later.writer) not in self._stopped
                 )
                 return
 
     def wanted(self) -> tuple[RelayRead, ...]:
-        """Return the reads that the rest of the push waits for: places of all known entries, and the content of the
-        first one if that is a snapshot."""
+        """Return the reads that the rest of the push waits for: places of all known entries, and what the first one
+        needs to be judged: a snapshot's content, or rows of keys."""
         keys: dict[tuple[StreamName, int, int], None] = {}
-        reads: list[RelayRead] = []
-        for index, entry in enumerate(self.rest):
+        reads: list[RelayRead] = list(self._reads)
+        for entry in self.rest:
             name = self._log.names.get(entry.stream)
             if name is None:
                 continue
             row = self._log.stream(name).writers.get(entry.writer)
             if standing(entry, row) is Standing.KNOWN:
                 keys[name, entry.writer, entry.writer_seq] = None
-            elif index == 0 and entry.blob is not None:
-                reads.append(ReadBlob(*self._log.key, entry.blob))
         missing = tuple(key for key in keys if key not in self._known.entries)
         if missing:
             reads.append(LookUp(*self._log.key, missing, ()))
@@ -162,11 +173,14 @@ class Intake:
             raise _Refuse(RefusalCode.TOO_LARGE, f"The payload exceeds {PAYLOAD_BYTES_MAX} bytes.")
         if not recovered and stream.principals.get(entry.writer, self._grant.principal) != self._grant.principal:
             raise _Refuse(RefusalCode.GUARD, "The writer id belongs to another principal.")
-        row, _ = check_entry(entry, stream.writers)
+        row, scan = check_entry(entry, stream.writers)
         if not recovered and self._grant.role not in roles_of(entry.kind):
             raise _Refuse(
                 RefusalCode.ROLE, f"The role {self._grant.role.value} may not write {entry.kind.value} entries."
             )
+        refusal = refusal_of(self._log, entry, scan, self._grant, self._keeper, recovered)
+        if refusal is not None:
+            raise _Refuse(*refusal)
         raised: tuple[WriterRow, ...] = ()
         snapshot = None
         if entry.kind is EntryKind.SNAPSHOT:
@@ -174,9 +188,24 @@ class Intake:
             raised = check_snapshot(snapshot, {**stream.writers, entry.writer: row})
         elif entry.blob is not None and not recovered:
             self._check_blob(entry.blob)
+        records = snapshot.records if snapshot is not None else (entry,)
+        reads = evidence_wanted(self._log, records, recovered, self._keeper, self._known)
+        if reads:
+            # A snapshot's bytes are not kept meanwhile.
+            again = (ReadBlob(*self._log.key, entry.blob or ""),) if snapshot is not None else ()
+            raise _Unknown(*reads, *again)
+        for record in records:
+            if record.kind is EntryKind.VERSION:
+                self._note_version(record, recovered)
         self._store(entry, stream, row, recovered)
         if snapshot is not None:
             self._adopt(entry, stream, snapshot, raised)
+        take_evidence(self._turn, self._log, entry, records, self._grant, recovered, self._keeper)
+
+    def _note_version(self, entry: Entry, recovered: bool) -> None:
+        decision = decode_record(entry.kind, entry.payload)
+        assert isinstance(decision, VersionDecision)
+        note_version(self._log, decision, recovered)
 
     def _check_blob(self, sha256: str) -> None:
         blob = self._log.blobs.get(sha256)
@@ -188,47 +217,14 @@ class Intake:
     def _store(self, entry: Entry, stream: StreamLog, row: WriterRow, recovered: bool) -> None:
         log = self._log
         if not stream.epoch:
-            stream.epoch = self._entropy(EPOCH_BYTES)
-            log.streams[stream.name] = stream
-            self.writes.append(StartStream(*log.key, stream.name, stream.epoch))
+            self.streams_begun += 1
+            self._turn.writes.append(log.start(stream, self._entropy(EPOCH_BYTES)))
         if log.purged is not None:
             log.tombstone = replace(log.purged, version=0)
-            self.writes.append(PutTombstone(*log.key, log.tombstone))
-        stream.head += 1
-        log.head_no += 1
-        content_hash = entry_hash(entry)
-        stream.chain = chain_next(stream.chain, content_hash)
-        wire = _encode(
-            Entry(
-                entry.stream,
-                entry.writer,
-                entry.writer_seq,
-                entry.kind,
-                entry.payload,
-                entry.device,
-                entry.at_ms,
-                entry.blob,
-                stream.head,
-                self._grant.device if recovered else None,
-            )
-        )
-        stored = StoredEntry(
-            log.head_no, stream.name, stream.head, entry.writer, entry.writer_seq, content_hash, stream.chain, wire
-        )
+            self._turn.writes.append(PutTombstone(*log.key, log.tombstone))
         log.raise_writer(stream, row, "" if recovered else self._grant.principal)
-        log.steps.apply(entry)
-        self._run(stream.name)
-        log.fresh.append(stored)
-        self.stored.append(stored)
-
-    def _run(self, name: StreamName) -> None:
-        """Count the entry about to be appended to the connection's run of this stream."""
-        log = self._log
-        last = log.runs[-1] if log.runs else None
-        if last is None or last.session is not self._session or last.name is not name:
-            last = Run(name, self._session, self._grant.device, len(log.fresh))
-            log.runs.append(last)
-        last.end += 1
+        device = self._grant.device
+        self.stored.append(log.append(entry, stream, self._session, device, device if recovered else None))
 
     def _snapshot(self, entry: Entry, recovered: bool) -> Snapshot:
         """Return the recovered snapshot that an entry names (rule J)."""
@@ -241,7 +237,7 @@ class Intake:
         if blob.size_bytes > SNAPSHOT_BYTES_MAX:
             raise _Refuse(RefusalCode.TOO_LARGE, f"The snapshot exceeds {SNAPSHOT_BYTES_MAX} bytes.")
         if sha256 not in self._known.blobs:
-            raise _Unknown
+            raise _Unknown(ReadBlob(*self._log.key, sha256))
         snapshot = decode_snapshot(self._known.blobs.pop(sha256) or b"")
         if snapshot.stream != entry.stream:
             raise _Refuse(RefusalCode.GUARD, "The snapshot is of another stream.")

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from server_relay.config import RelaySettings
 from server_relay.effects import ReadDue, ReadNamed, RelayRead
 from server_relay.hello import tell_heads
+from server_relay.key_records import EPOCH_BYTES
 from server_relay.records import (
     AppendStored,
     DropBlob,
@@ -32,7 +33,7 @@ from server_relay.records import (
     Tombstone,
 )
 from server_relay.sessions import Session, Turn
-from server_relay.streams import EPOCH_BYTES, Known, StreamLog, TaskLog
+from server_relay.streams import Known, StreamLog, TaskLog
 from sync_core.entry import CHAIN_START
 from sync_core.errors import ProtocolError
 from sync_core.frames import Purge

@@ -6,6 +6,7 @@ of one commit are carried out in order, all of them or none.
 
 import msgspec
 
+from server_relay.key_records import ApprovalRow, GrantRow, KeyRow, SubjectRow, TaskGuard
 from sync_core.completion import GivenCompletion
 from sync_core.entry import WriterRow
 from sync_core.frames import SnapshotRef
@@ -17,10 +18,13 @@ __all__ = [
     "Cover",
     "DropBlob",
     "EmptyStream",
+    "LowerBarrier",
     "MailboxStats",
     "MailboxWrite",
     "PassTime",
     "PurgeTask",
+    "PutGuard",
+    "PutKeys",
     "PutPiece",
     "PutTombstone",
     "SetBlobAbsent",
@@ -153,6 +157,7 @@ class TaskImage(msgspec.Struct, frozen=True):
     blobs: tuple[BlobRow, ...] = ()
     completions: tuple[GivenCompletion, ...] = ()
     tombstone: Tombstone | None = None
+    guard: TaskGuard = TaskGuard()
 
 
 class MailboxStats(msgspec.Struct, frozen=True):
@@ -262,15 +267,28 @@ class PassTime(msgspec.Struct, frozen=True):
     tombstones_before_ms: int
 
 
-MailboxWrite = (
-    StartStream
-    | AppendStored
-    | SetSnapshots
-    | PutPiece
-    | DropBlob
-    | SetBlobAbsent
-    | EmptyStream
-    | PurgeTask
-    | PutTombstone
-    | PassTime
-)
+class PutGuard(_TaskWrite, frozen=True):
+    """Replace what guards a task."""
+
+    guard: TaskGuard
+
+
+class PutKeys(_TaskWrite, frozen=True):
+    """Put rows of the subject's keys, and the grants and approvals of the task; None leaves the subject's row alone."""
+
+    subject_row: SubjectRow | None = None
+    rows: tuple[KeyRow, ...] = ()
+    grants: tuple[GrantRow, ...] = ()
+    approvals: tuple[ApprovalRow, ...] = ()
+
+
+class LowerBarrier(_TaskWrite, frozen=True):
+    """Nothing is missing any more, in the whole subject: its barrier is 0, no task is lost, and each task's standing
+    version is its opened one."""
+
+
+_LogWrite = StartStream | AppendStored | SetSnapshots
+_BlobWrite = PutPiece | DropBlob | SetBlobAbsent
+_EndWrite = EmptyStream | PurgeTask | PutTombstone | PassTime
+_GuardWrite = PutGuard | PutKeys | LowerBarrier
+MailboxWrite = _LogWrite | _BlobWrite | _EndWrite | _GuardWrite

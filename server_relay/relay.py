@@ -27,6 +27,7 @@ from server_relay.effects import (
     Disconnected,
     Drained,
     DueRead,
+    KeysRead,
     ListingRead,
     LookedUp,
     Malformed,
@@ -48,7 +49,7 @@ from server_relay.effects import (
 from server_relay.fanout import CATCH_UP_ROOM_BYTES, pump
 from server_relay.lifetimes import Sweeps
 from server_relay.listings import listing_frame
-from server_relay.records import PassTime
+from server_relay.records import LowerBarrier, PassTime
 from server_relay.sessions import CLOSE_POLICY, CLOSE_TRY_LATER, REQUESTS_MAX, Session, Turn
 from server_relay.tasks import TaskFrame, Tasks, refuse
 from sync_core.errors import ProtocolError, SegueError, ValueRefused
@@ -80,10 +81,11 @@ Hellos may be under way."""
 class Relay:
     """One relay. `admit` judges logins, `entropy` names new epochs; times are relay time in milliseconds (rule K).
 
-    `counts` are figures since the start, by name.
+    `durable` says that what its mailbox committed survives: else nothing is ruled on. `counts` are figures since the
+    start, by name.
     """
 
-    def __init__(self, admit: Admit, entropy: Entropy, settings: RelaySettings) -> None:
+    def __init__(self, admit: Admit, entropy: Entropy, settings: RelaySettings, *, durable: bool) -> None:
         self.counts: Counter[str] = Counter()
         self._admit = admit
         self._settings = settings
@@ -91,7 +93,7 @@ class Relay:
         self._addresses: Counter[str] = Counter()
         self._strangers = 0
         self._allowances = Allowances()
-        self._tasks = Tasks(settings, entropy, self.counts)
+        self._tasks = Tasks(settings, entropy, self.counts, durable=durable)
         self._sweeps = Sweeps(settings)
 
     @property
@@ -111,13 +113,14 @@ class Relay:
     def turn(self, events: Sequence[RelayEvent], now_ms: int) -> list[RelayEffect]:
         """Take all events that wait, in order, and return their effects."""
         turn = Turn(now_ms)
+        self._tasks.keeper.ring.started(now_ms)
         for event in events:
             self._take(turn, event)
         self._tasks.flush(turn)
         for session in turn.pump.values():
             pump(turn, session)
         for close in turn.closes:
-            self._forget(close.conn)
+            self._forget(close.conn, now_ms)
         return turn.effects()
 
     def _take(self, turn: Turn, event: RelayEvent) -> None:
@@ -127,7 +130,7 @@ class Relay:
                 if session is not None and not session.closed:
                     self._receive(turn, session, frame)
                     self._spend(turn, session, frame, size_bytes)
-            case TaskLoaded() | LookedUp() | BlobRead() | BlobHashed() | NamedRead():
+            case TaskLoaded() | LookedUp() | KeysRead() | BlobRead() | BlobHashed() | NamedRead():
                 self._tasks.answer(turn, event)
             case TailRead():
                 if event.conn in self._sessions:
@@ -143,7 +146,7 @@ class Relay:
             case Connected(conn, address):
                 self._connect(turn, conn, address)
             case Disconnected(conn):
-                self._forget(conn)
+                self._forget(conn, turn.now_ms)
             case Malformed(conn, sentence):
                 if conn in self._sessions:
                     self._refuse(turn, self._sessions[conn], ProtocolError(sentence))
@@ -174,12 +177,12 @@ class Relay:
             self.counts["refused_connections"] += 1
             turn.close(session, CLOSE_TRY_LATER, "too many connections")
 
-    def _forget(self, conn: int) -> None:
+    def _forget(self, conn: int, now_ms: int) -> None:
         session = self._sessions.pop(conn, None)
         if session is None:
             return
         session.gone = True
-        self._tasks.leave(session)
+        self._tasks.leave(session, now_ms)
         self._addresses[session.address] -= 1
         if not self._addresses[session.address]:
             del self._addresses[session.address]
@@ -259,7 +262,8 @@ class Relay:
         elif _who(before) != _who(grant):
             raise ProtocolError("A session is renewed by the device that opened it, and for the same tasks.")
         session.grant = grant
-        turn.reply(session, Welcome(WIRE_VERSION, turn.now_ms, grant.role.value, grant.principal))
+        rules = self._tasks.keeper.enabled
+        turn.reply(session, Welcome(WIRE_VERSION, turn.now_ms, grant.role.value, grant.principal, rules))
 
     def _requested(self, turn: Turn, answer: PieceRead | ListingRead) -> None:
         """Answer a request for which something was read."""
@@ -290,6 +294,7 @@ class Relay:
             ):
                 self.counts["stalled_readers"] += 1
                 turn.close(session, CLOSE_POLICY, "does not read")
+        self._tasks.end_leases(turn)
         self._tasks.forget_idle(turn.now_ms)
         self._allowances.forget(turn.now_ms)
 
@@ -312,6 +317,8 @@ class Relay:
                 case Written(write):
                     if not isinstance(write, PassTime):
                         keys.add((write.subject, write.task))
+                    if isinstance(write, LowerBarrier):
+                        keys.update(self._tasks.keys_of(write.subject))
                 case ReadDue():
                     pass
                 case Send() | Close() | ReadListing():

@@ -76,7 +76,7 @@ class RelayServer:
         self._settings = settings
         self._mailbox = mailbox
         self._access = AccessFiles(settings)
-        self._relay = Relay(self._access.access.admit, os.urandom, settings)
+        self._relay = Relay(self._access.access.admit, os.urandom, settings, durable=mailbox.durable)
         self._peers: dict[int, Peer] = {}
         self._numbers = itertools.count(1)
         self._inbox: list[RelayEvent] = []

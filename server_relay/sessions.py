@@ -2,6 +2,8 @@
 
 from collections import deque
 
+import msgspec
+
 from server_relay.admission import Grant
 from server_relay.allowance import Allowance
 from server_relay.effects import Close, RelayEffect, RelayRead, Send, Written
@@ -9,13 +11,15 @@ from server_relay.records import MailboxWrite
 from sync_core.frames import BlobWanted, ListTasks, StreamPosition
 from sync_core.ids import StreamName
 from sync_core.limits import FRAME_BYTES_MAX, OUT_QUEUE_BYTES_MAX
-from sync_core.wire import RelayFrame, encode_frame
+from sync_core.wire import ClientFrame, RelayFrame, encode_frame
 
 __all__ = [
     "CLOSE_POLICY",
     "CLOSE_TRY_LATER",
     "REQUESTS_MAX",
+    "Errand",
     "Follow",
+    "LeaseOver",
     "Request",
     "Session",
     "Turn",
@@ -118,14 +122,33 @@ class Session:
             self.behind.append(task)
 
 
+class LeaseOver(msgspec.Struct, frozen=True):
+    """The relay's own frame: the lease of the key at this place is over, which is ruled on in its holder's task."""
+
+    place: str
+
+
+class Errand(msgspec.Struct, frozen=True):
+    """A frame for the line of a task, from the line of another one or from the relay itself (then without session)."""
+
+    subject: str
+    task: str
+    session: Session | None
+    frame: ClientFrame | LeaseOver
+
+
 class Turn:
-    """What the events of one turn come to: writes, what each connection is sent, who is closed, what is to be read."""
+    """What the events of one turn come to: writes, what each connection is sent, who is closed, what is to be read.
+
+    `errands` are still to be put into the lines of other tasks.
+    """
 
     def __init__(self, now_ms: int) -> None:
         self.now_ms = now_ms
         self.writes: list[MailboxWrite] = []
         self.reads: list[RelayRead] = []
         self.closes: list[Close] = []
+        self.errands: list[Errand] = []
         self.speaking: dict[int, Session] = {}
         self.pump: dict[int, Session] = {}
 

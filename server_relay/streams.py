@@ -6,30 +6,35 @@ from the mailbox, the task is *busy*: its frames wait in line, in order.
 
 from collections import deque
 
+import msgspec
 from msgspec.structs import replace
 
-from server_relay.effects import FoundEntry, FoundPlace, LookedUp, RelayRead
+from server_relay.effects import FoundEntry, FoundPlace, KeysRead, LookedUp, RelayRead
+from server_relay.key_records import ApprovalRow, TaskGuard
 from server_relay.records import (
     AppendStored,
     BlobRow,
     Cover,
+    PutGuard,
+    StartStream,
     StoredEntry,
     StoredWriter,
     StreamImage,
     TaskImage,
     Tombstone,
 )
-from server_relay.sessions import Follow, Session
+from server_relay.sessions import Follow, LeaseOver, Session
 from server_relay.summary import TaskSteps
-from sync_core.entry import CHAIN_START, WriterRow
+from sync_core.entry import CHAIN_START, Entry, WriterRow, chain_next, entry_hash
 from sync_core.frames import SnapshotRef, StreamHead
 from sync_core.ids import StreamName, stream_id
 from sync_core.wire import ClientFrame
 
-__all__ = ["DIGEST_BYTES", "EPOCH_BYTES", "Job", "Known", "Run", "StreamLog", "Sweep", "TaskLog"]
+__all__ = ["DIGEST_BYTES", "Job", "Known", "Run", "StreamLog", "Sweep", "TaskLog"]
 
 DIGEST_BYTES = 32
-EPOCH_BYTES = 8
+
+_encode = msgspec.msgpack.Encoder().encode
 
 
 class StreamLog:
@@ -87,11 +92,11 @@ class StreamLog:
 
 
 class Run:
-    """Fresh entries [start:end] of one stream that one connection pushed."""
+    """Fresh entries [start:end] of one stream that one connection pushed; `session` is None for the relay's own."""
 
     __slots__ = ("device", "end", "name", "session", "start")
 
-    def __init__(self, name: StreamName, session: Session, device: str, start: int) -> None:
+    def __init__(self, name: StreamName, session: Session | None, device: str, start: int) -> None:
         self.name = name
         self.session = session
         self.device = device
@@ -103,10 +108,11 @@ class Known:
     """What was read for a waiting frame; None stands for what is not there. `digest` is of the blob that a piece ends,
     `named` are the blobs that entries name.
 
-    A blob's bytes are taken out by whoever uses them, so that a frame holds one at a time.
+    A blob's bytes are taken out by whoever uses them, so that a frame holds one at a time. `approvals` are by call,
+    `labels` those whose rows are in the keyring now.
     """
 
-    __slots__ = ("blobs", "digest", "entries", "named", "places")
+    __slots__ = ("approvals", "blobs", "digest", "entries", "labels", "named", "places")
 
     def __init__(self) -> None:
         self.entries: dict[tuple[StreamName, int, int], FoundEntry | None] = {}
@@ -114,6 +120,16 @@ class Known:
         self.blobs: dict[str, bytes | None] = {}
         self.digest: str | None = None
         self.named: frozenset[str] | None = None
+        self.approvals: dict[tuple[int, str, str, str], tuple[ApprovalRow, ...]] = {}
+        self.labels: set[tuple[str, str]] = set()
+
+    def take_keys(self, answer: KeysRead) -> None:
+        """Take over what was found of this frame's task alone."""
+        self.labels.update(answer.asked.labels)
+        for call in answer.asked.calls:
+            self.approvals[call] = tuple(
+                row for row in answer.approvals if (row.version, row.step, row.tool, row.digest) == call
+            )
 
     def take(self, answer: LookedUp) -> None:
         """Take over what was found; what was looked for and is nowhere counts as known to be nowhere."""
@@ -130,11 +146,11 @@ class Sweep:
 
 
 class Job:
-    """A frame in line, with what has been read for it."""
+    """A frame in line, with what has been read for it; `session` is None for the relay's own frames."""
 
     __slots__ = ("frame", "known", "session")
 
-    def __init__(self, session: Session, frame: ClientFrame | Sweep) -> None:
+    def __init__(self, session: Session | None, frame: ClientFrame | LeaseOver | Sweep) -> None:
         self.session = session
         self.frame = frame
         self.known = Known()
@@ -142,7 +158,7 @@ class Job:
 
 class TaskLog:
     """One task. `fresh` are the entries stored in this turn, `runs` who pushed them; `tombstone` is what an earlier
-    purge or clean-up left."""
+    purge or clean-up left; `guard_changed` says that the mailbox does not have `guard` yet."""
 
     def __init__(self, subject: str, task: str, now_ms: int) -> None:
         self.subject = subject
@@ -165,6 +181,8 @@ class TaskLog:
         self.blobs: dict[str, BlobRow] = {blob.sha256: blob for blob in image.blobs}
         self.steps = TaskSteps(image.summary, image.steps, image.completions)
         self.tombstone: Tombstone | None = image.tombstone
+        self.guard = image.guard
+        self.guard_changed = False
 
     @property
     def key(self) -> tuple[str, str]:
@@ -184,6 +202,56 @@ class TaskLog:
     def stream(self, name: StreamName) -> StreamLog:
         """Return a stream, a new one without an epoch if there is none; it joins the task with its first entry."""
         return self.streams.get(name) or StreamLog(self.task, StreamImage(name, b"", 0, CHAIN_START, 1, None, None, ()))
+
+    def put_guard(self, guard: TaskGuard) -> None:
+        """Replace what guards the task."""
+        self.guard_changed = self.guard_changed or guard != self.guard
+        self.guard = guard
+
+    def take_guard(self) -> PutGuard:
+        """Return the write of what guards the task."""
+        self.guard_changed = False
+        return PutGuard(self.subject, self.task, self.guard)
+
+    def start(self, stream: StreamLog, epoch: bytes) -> StartStream:
+        """Let a stream begin, under its first epoch; returns the write, which precedes that of its first entry."""
+        stream.epoch = epoch
+        self.streams[stream.name] = stream
+        return StartStream(self.subject, self.task, stream.name, epoch)
+
+    def append(
+        self, entry: Entry, stream: StreamLog, session: Session | None, device: str, vouched_by: str | None = None
+    ) -> StoredEntry:
+        """Give an entry the next place of its stream, which has begun; `device` is that of the session."""
+        stream.head += 1
+        self.head_no += 1
+        content_hash = entry_hash(entry)
+        stream.chain = chain_next(stream.chain, content_hash)
+        wire = _encode(
+            Entry(
+                entry.stream,
+                entry.writer,
+                entry.writer_seq,
+                entry.kind,
+                entry.payload,
+                entry.device,
+                entry.at_ms,
+                entry.blob,
+                stream.head,
+                vouched_by,
+            )
+        )
+        stored = StoredEntry(
+            self.head_no, stream.name, stream.head, entry.writer, entry.writer_seq, content_hash, stream.chain, wire
+        )
+        self.steps.apply(entry)
+        last = self.runs[-1] if self.runs else None
+        if last is None or last.session is not session or last.name is not stream.name:
+            last = Run(stream.name, session, device, len(self.fresh))
+            self.runs.append(last)
+        last.end += 1
+        self.fresh.append(stored)
+        return stored
 
     def raise_writer(self, stream: StreamLog, row: WriterRow, principal: str) -> None:
         """Put a row of a stream's writer table."""

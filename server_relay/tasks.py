@@ -3,16 +3,30 @@
 from collections import Counter
 from collections.abc import Iterable
 
+from msgspec.structs import replace
+
 from server_relay.admission import Grant
 from server_relay.blobs import declare_absent, take_piece, want_blob
 from server_relay.config import RelaySettings
-from server_relay.effects import BlobHashed, BlobRead, LoadTask, LookedUp, NamedRead, RelayRead, TailRead, TaskLoaded
+from server_relay.effects import (
+    BlobHashed,
+    BlobRead,
+    KeysRead,
+    LoadTask,
+    LookedUp,
+    NamedRead,
+    ReadKeys,
+    RelayRead,
+    TailRead,
+    TaskLoaded,
+)
 from server_relay.fanout import catch_up, deliver
-from server_relay.hello import places_wanted, say_hello, tell_heads
+from server_relay.hello import lost_epochs, places_wanted, say_hello, tell_heads
 from server_relay.intake import Intake
+from server_relay.keeper import Keeper
 from server_relay.lifetimes import end_as_due, purge_as_asked
-from server_relay.records import StartStream
-from server_relay.sessions import CLOSE_POLICY, Session, Turn
+from server_relay.petitions import end_lease_of, petition
+from server_relay.sessions import CLOSE_POLICY, Errand, LeaseOver, Session, Turn
 from server_relay.snapshots import ask_for_snapshots, confirm_snapshot, offer_snapshot
 from server_relay.streams import DIGEST_BYTES, Job, Sweep, TaskLog
 from sync_core.errors import ProtocolError, SegueError, ValueRefused
@@ -32,7 +46,7 @@ from sync_core.frames import (
     Unfollow,
 )
 from sync_core.ids import Entropy, check_task
-from sync_core.petitions import Petition
+from sync_core.petitions import Claim, HoldSlot, LiftBarrier, Petition, SettleDoubt
 
 __all__ = ["TaskFrame", "Tasks", "refuse"]
 
@@ -41,9 +55,6 @@ TaskFrame = _LogFrame | BlobPiece | BlobWanted | BlobAbsent | Petition
 _Key = tuple[str, str]
 
 _NO_READS: tuple[RelayRead, ...] = ()
-_NOBODY = Session(0, "", 0)
-"""Stands where a sweep was asked for by no connection."""
-_NOBODY.closed = True
 
 
 def refuse(turn: Turn, session: Session, code: str, error: SegueError, final: bool = False) -> None:
@@ -55,7 +66,8 @@ def refuse(turn: Turn, session: Session, code: str, error: SegueError, final: bo
 class Tasks:
     """All tasks in memory, by (subject, task). `counts` are of everything since the start."""
 
-    def __init__(self, settings: RelaySettings, entropy: Entropy, counts: Counter[str]) -> None:
+    def __init__(self, settings: RelaySettings, entropy: Entropy, counts: Counter[str], *, durable: bool) -> None:
+        self.keeper = Keeper(settings, entropy, counts, durable=durable)
         self._settings = settings
         self._entropy = entropy
         self._counts = counts
@@ -81,7 +93,7 @@ class Tasks:
     def sweep(self, turn: Turn, keys: Iterable[_Key]) -> None:
         """Look at tasks whose time may have come."""
         for subject, task in keys:
-            self._line_up(turn, subject, task, Job(_NOBODY, Sweep()))
+            self._line_up(turn, subject, task, Job(None, Sweep()))
 
     def _line_up(self, turn: Turn, subject: str, task: str, job: Job) -> None:
         log = self._logs.get((subject, task))
@@ -92,7 +104,7 @@ class Tasks:
         log.waiting.append(job)
         self._go_on(turn, log)
 
-    def answer(self, turn: Turn, answer: TaskLoaded | LookedUp | BlobRead | BlobHashed | NamedRead) -> None:
+    def answer(self, turn: Turn, answer: TaskLoaded | LookedUp | KeysRead | BlobRead | BlobHashed | NamedRead) -> None:
         """Take what was read for the first frame in a task's line."""
         key = (answer.image.subject, answer.image.task) if isinstance(answer, TaskLoaded) else _key(answer)
         log = self._logs.get(key)
@@ -102,6 +114,10 @@ class Tasks:
         match answer:
             case TaskLoaded():
                 log.load(answer.image)
+                turn.reads += log.await_reads(self.keeper.loaded(log))
+            case KeysRead():
+                self.keeper.ring.take(answer, turn.now_ms)
+                known.take_keys(answer)
             case BlobRead():
                 known.blobs[answer.sha256] = answer.data
             case BlobHashed():
@@ -127,29 +143,40 @@ class Tasks:
             job = log.waiting[0]
             session = job.session
             reads = _NO_READS
-            wanted = not session.gone or isinstance(job.frame, (Push, Purge))
-            if isinstance(job.frame, Sweep):
-                reads = end_as_due(turn, log, job.known, self._settings, self._entropy)
-            elif wanted and not session.closed and session.grant is not None:
+            if session is None:
+                reads = self._own_frame(turn, log, job)
+            elif session.grant is not None and _is_wanted(job, session):
                 try:
-                    reads = self._process(turn, log, job, session.grant)
+                    reads = self._process(turn, log, job, session, session.grant)
                 except (ProtocolError, ValueRefused) as error:
                     refuse(turn, session, error.code, error)
+            if log.fresh or log.guard_changed:
+                self._dirty[log.key] = log
             if reads:
                 turn.reads += log.await_reads(reads)
             else:
                 log.waiting.popleft()
 
+    def _own_frame(self, turn: Turn, log: TaskLog, job: Job) -> tuple[RelayRead, ...]:
+        """Handle a frame of the relay itself."""
+        if isinstance(job.frame, LeaseOver):
+            return end_lease_of(turn, log, job.frame, job.known, self.keeper)
+        return end_as_due(turn, log, job.known, self._settings, self._entropy)
+
     # --- one frame ---------------------------------------------------------------------------------------------------
 
-    def _process(self, turn: Turn, log: TaskLog, job: Job, grant: Grant) -> tuple[RelayRead, ...]:
+    def _process(self, turn: Turn, log: TaskLog, job: Job, session: Session, grant: Grant) -> tuple[RelayRead, ...]:
         """Handle the first frame in line; returns reads if it must wait for them and be handled again."""
-        session, frame = job.session, job.frame
+        frame = job.frame
         match frame:
             case Push():
-                return self._push(turn, log, job, frame, grant)
+                return self._push(turn, log, job, session, frame, grant)
             case Hello():
-                return self._hello(turn, log, job, frame)
+                return self._hello(turn, log, job, session, frame)
+            case Claim() | SettleDoubt() | HoldSlot():
+                return petition(turn, log, session, frame, grant, job.known, self.keeper)
+            case LiftBarrier():
+                return self._lift(turn, log, job, session, frame, grant)
             case Unfollow():
                 session.follows.pop(log.task, None)
                 log.followers.pop(session.conn, None)
@@ -181,19 +208,18 @@ class Tasks:
                 raise ProtocolError("The frame is not one of a task.")
         return _NO_READS
 
-    def _push(self, turn: Turn, log: TaskLog, job: Job, push: Push, grant: Grant) -> tuple[RelayRead, ...]:
-        session = job.session
-        intake = Intake(log, session, grant, job.known, self._entropy)
+    def _push(
+        self, turn: Turn, log: TaskLog, job: Job, session: Session, push: Push, grant: Grant
+    ) -> tuple[RelayRead, ...]:
+        intake = Intake(turn, log, session, grant, job.known, self.keeper, self._entropy)
         intake.take(push)
-        turn.writes += intake.writes
-        session.allowance.streams += sum(isinstance(write, StartStream) for write in intake.writes)
+        session.allowance.streams += intake.streams_begun
         follow = session.follows.get(log.task)
         if follow is not None and not push.recovered:
             for stored in intake.stored:
                 follow.own[stored.name, stored.writer] = stored.writer_seq
         if intake.stored:
             self._counts["entries_stored"] += len(intake.stored)
-            self._dirty[log.key] = log
         for answer in intake.answers:
             turn.reply(session, answer)
             if isinstance(answer, Refusal):
@@ -203,14 +229,34 @@ class Tasks:
             return intake.wanted()
         return _NO_READS
 
-    def _hello(self, turn: Turn, log: TaskLog, job: Job, hello: Hello) -> tuple[RelayRead, ...]:
-        session = job.session
+    def _hello(self, turn: Turn, log: TaskLog, job: Job, session: Session, hello: Hello) -> tuple[RelayRead, ...]:
         positions = {position.name: position for position in hello.streams}
         reads = places_wanted(log, positions, job.known)
-        if not reads:
-            if log.task not in session.follows and len(session.follows) >= self._settings.follows_max:
-                raise ProtocolError(f"One connection follows at most {self._settings.follows_max} tasks.")
-            say_hello(turn, log, session, positions, job.known, self._entropy, hello.number)
+        if reads:
+            return reads
+        lost = lost_epochs(log, positions, job.known)
+        if lost:
+            reads = self.keeper.read(ReadKeys(*log.key), job.known)
+            if reads:
+                return reads
+            self.keeper.lose(turn, log, lost)
+        if log.task not in session.follows and len(session.follows) >= self._settings.follows_max:
+            raise ProtocolError(f"One connection follows at most {self._settings.follows_max} tasks.")
+        say_hello(turn, log, session, positions, job.known, self._entropy, hello.number)
+        return _NO_READS
+
+    def _lift(
+        self, turn: Turn, log: TaskLog, job: Job, session: Session, frame: LiftBarrier, grant: Grant
+    ) -> tuple[RelayRead, ...]:
+        """Lift the subject's barrier, also in the tasks that are in memory."""
+        before = len(turn.writes)
+        reads = petition(turn, log, session, frame, grant, job.known, self.keeper)
+        if len(turn.writes) > before:
+            for key, other in self._logs.items():
+                if key[0] == log.subject:
+                    other.put_guard(replace(other.guard, lost=False, opened_version=other.steps.summary.version))
+                    if other.guard_changed:
+                        self._dirty[key] = other
         return reads
 
     def _pass_on(self, turn: Turn, log: TaskLog, digest: DigestAt, grant: Grant, session: Session) -> None:
@@ -229,18 +275,30 @@ class Tasks:
 
     def flush(self, turn: Turn) -> None:
         """Write and send what was stored in this turn."""
+        while turn.errands:
+            errand = turn.errands.pop(0)
+            self._line_up(turn, errand.subject, errand.task, Job(errand.session, errand.frame))
         for log in list(self._dirty.values()):
             self._settle(turn, log)
 
     def _settle(self, turn: Turn, log: TaskLog) -> None:
         """Write and send what was stored in one task so far."""
-        if self._dirty.pop(log.key, None) is not None:
+        self._dirty.pop(log.key, None)
+        if log.fresh:
             deliver(turn, log)
             turn.writes.append(log.take_fresh(turn.now_ms))
             ask_for_snapshots(turn, log, self._settings)
+        if log.guard_changed:
+            turn.writes.append(log.take_guard())
 
-    def leave(self, session: Session) -> None:
-        """Forget a connection's follows."""
+    def end_leases(self, turn: Turn) -> None:
+        """Have it ruled on what became of the attempts whose leases are over."""
+        for subject, task, place in self.keeper.ring.over(turn.now_ms):
+            turn.errands.append(Errand(subject, task, None, LeaseOver(place)))
+
+    def leave(self, session: Session, now_ms: int) -> None:
+        """Forget a connection's follows, and let the leases end that it kept."""
+        self.keeper.ring.left(session.conn, now_ms)
         if session.grant is not None:
             for task in session.follows:
                 log = self._logs.get((session.grant.subject, task))
@@ -248,7 +306,8 @@ class Tasks:
                     log.followers.pop(session.conn, None)
 
     def forget_idle(self, now_ms: int) -> None:
-        """Forget tasks that nobody follows and nobody used for a while."""
+        """Forget tasks that nobody follows, and keys, that nobody used for a while."""
+        self.keeper.ring.forget_idle(now_ms)
         idle = [
             key
             for key, log in self._logs.items()
@@ -259,14 +318,25 @@ class Tasks:
 
     def drop(self, keys: Iterable[_Key]) -> list[Session]:
         """Forget tasks whose commit failed; returns the sessions that follow them or have a frame in their line."""
+        self.keeper.ring.forget()
         sessions: list[Session] = []
         for key in keys:
             log = self._logs.pop(key, None)
             if log is not None:
                 sessions += [session for session, _ in log.followers.values()]
-                sessions += [job.session for job in log.waiting]
+                sessions += [job.session for job in log.waiting if job.session is not None]
         return sessions
 
+    def keys_of(self, subject: str) -> list[_Key]:
+        """Return the keys of the subject's tasks that are in memory."""
+        return [key for key in self._logs if key[0] == subject]
 
-def _key(answer: LookedUp | BlobRead | BlobHashed | NamedRead) -> _Key:
-    return answer.subject, answer.task
+
+def _is_wanted(job: Job, session: Session) -> bool:
+    """Whether a frame is to be handled although its connection may be gone: what was pushed before is still taken."""
+    return not session.closed and (not session.gone or isinstance(job.frame, (Push, Purge)))
+
+
+def _key(answer: LookedUp | KeysRead | BlobRead | BlobHashed | NamedRead) -> _Key:
+    asked = answer.asked if isinstance(answer, KeysRead) else answer
+    return asked.subject, asked.task

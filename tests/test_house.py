@@ -44,13 +44,18 @@ TABLE = (
         "transport points runner stats link safeguards tools idempotency given changes listing opening readable stored"
         " handle history notes recorded calls slots restore audit brief model_tools turns task endpoint",
     ),
-    Layer("server_relay", "config clock admission revocations tokens records effects summary", pure=True),
     Layer(
         "server_relay",
-        "allowance sessions border streams fanout hello blobs snapshots listings intake lifetimes tasks relay",
+        "config clock admission revocations tokens key_records records effects summary authority keyring",
         pure=True,
     ),
-    Layer("server_relay/mailbox", "mailbox schema lifetimes writing reading sqlite_mailbox"),
+    Layer(
+        "server_relay",
+        "allowance sessions border streams fanout hello blobs snapshots listings keeper petitions evidence intake"
+        " lifetimes tasks relay",
+        pure=True,
+    ),
+    Layer("server_relay/mailbox", "mailbox schema lifetimes key_rows writing reading restoring sqlite_mailbox"),
     Layer("server_relay", "metrics peers access server __main__"),
     Layer("sync_core", "testing __init__"),
     Layer("clients", "config"),

@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 _OF_STREAM = ("entries", "writers", "covers")
-_OF_TASK = ("steps", "completions", "blobs", "pieces")
+_OF_TASK = ("steps", "completions", "blobs", "pieces", "grants", "approvals")
 _PURGED = """FROM tombstones WHERE at_ms < ? AND NOT EXISTS (
     SELECT 1 FROM streams WHERE id BETWEEN task << 2 AND task << 2 | 3)
     AND NOT EXISTS (SELECT 1 FROM blobs WHERE blobs.task = tombstones.task)"""
@@ -59,7 +59,7 @@ def empty_stream(connection: sqlite3.Connection, task: int, write: EmptyStream) 
 
 
 def purge_task(connection: sqlite3.Connection, task: int, write: PurgeTask) -> None:
-    """Delete all of a task but its tombstone."""
+    """Delete all of a task but its tombstone, and the keys, which are the subject's."""
     span = (task << 2, task << 2 | 3)
     connection.execute(
         "DELETE FROM entries WHERE place >= ? AND place < ?", (entry_place(task, 0), entry_place(task + 1, 0))
@@ -71,7 +71,7 @@ def purge_task(connection: sqlite3.Connection, task: int, write: PurgeTask) -> N
         connection.execute(f"DELETE FROM {table} WHERE task = ?", (task,))
     connection.execute(
         "UPDATE tasks SET stored_no = 0, version = ?, calls_done = ?, calls_in_doubt = ?, completed = ?,"
-        " stored_at_ms = ?, edited = ?, cleaned = ? WHERE id = ?",
+        " stored_at_ms = ?, edited = ?, cleaned = ?, opened_version = 0, lost = 0, lists = NULL WHERE id = ?",
         (*summary_row(TaskSummary(stored_at_ms=write.tombstone.at_ms)), task),
     )
     _put_tombstone(connection, task, write.tombstone)

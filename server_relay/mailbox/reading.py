@@ -20,6 +20,7 @@ from server_relay.effects import (
     PieceRead,
     ReadBlob,
     ReadDue,
+    ReadKeys,
     ReadListing,
     ReadNamed,
     ReadPiece,
@@ -29,6 +30,7 @@ from server_relay.effects import (
     TailRead,
     TaskLoaded,
 )
+from server_relay.mailbox.key_rows import guard_of, read_keys
 from server_relay.mailbox.lifetimes import completions_of, due, named, tombstone_of
 from server_relay.mailbox.schema import NAMES, STORED_NO_BITS, entry_place, stream_key
 from server_relay.mailbox.writing import TaskIds
@@ -72,6 +74,8 @@ def answer(connection: sqlite3.Connection, ids: TaskIds, read: RelayRead) -> Rel
             return TaskLoaded(image if task is None else _image(connection, task, read))
         case LookUp():
             return _look_up(connection, task, read)
+        case ReadKeys():
+            return read_keys(connection, task, read)
         case ReadTail():
             return _tail(connection, task, read)
         case ReadBlob():
@@ -89,8 +93,8 @@ def answer(connection: sqlite3.Connection, ids: TaskIds, read: RelayRead) -> Rel
 
 def _image(connection: sqlite3.Connection, task: int, read: LoadTask) -> TaskImage:
     row = connection.execute(
-        "SELECT stored_no, version, calls_done, calls_in_doubt, completed, stored_at_ms, edited, cleaned FROM tasks"
-        " WHERE id = ?",
+        "SELECT stored_no, version, calls_done, calls_in_doubt, completed, stored_at_ms, edited, cleaned,"
+        " opened_version, lost, lists FROM tasks WHERE id = ?",
         (task,),
     ).fetchone()
     streams = connection.execute(
@@ -118,6 +122,7 @@ def _image(connection: sqlite3.Connection, task: int, read: LoadTask) -> TaskIma
         tuple(BlobRow(sha, size, held, bool(complete), bool(absent)) for sha, size, held, complete, absent in blobs),
         completions_of(connection, task),
         tombstone_of(connection, task),
+        guard_of(*row[8:]),
     )
 
 

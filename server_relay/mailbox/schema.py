@@ -73,7 +73,28 @@ CREATE TABLE clock (relay_ms INTEGER NOT NULL);
 INSERT INTO clock VALUES (0);
 """
 
-_STEPS = (_TABLES, _LIFECYCLE)
+# `lists` holds what else guards a task, packed, NULL where there is nothing; `row` is the packed row.
+_GUARD = """
+ALTER TABLE tasks ADD COLUMN opened_version INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE tasks ADD COLUMN lost INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE tasks ADD COLUMN lists BLOB;
+UPDATE tasks SET opened_version = version;
+CREATE TABLE subjects (
+    subject TEXT PRIMARY KEY, era INTEGER NOT NULL, barrier INTEGER NOT NULL, opened INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE keys (
+    subject TEXT NOT NULL, place TEXT NOT NULL, tool TEXT NOT NULL, label TEXT NOT NULL, state TEXT NOT NULL,
+    task TEXT NOT NULL, row BLOB NOT NULL, PRIMARY KEY (subject, place)) WITHOUT ROWID;
+CREATE INDEX keys_by_label ON keys (subject, tool, label) WHERE label != '';
+CREATE TABLE grants (
+    task INTEGER NOT NULL, attempt TEXT NOT NULL, place TEXT NOT NULL, row BLOB NOT NULL, PRIMARY KEY (task, attempt)
+) WITHOUT ROWID;
+CREATE TABLE approvals (
+    task INTEGER NOT NULL, version INTEGER NOT NULL, step TEXT NOT NULL, tool TEXT NOT NULL, digest TEXT NOT NULL,
+    principal TEXT NOT NULL, approved INTEGER NOT NULL, relay_seq INTEGER NOT NULL, used INTEGER NOT NULL,
+    PRIMARY KEY (task, version, step, tool, digest, principal)) WITHOUT ROWID;
+"""
+
+_STEPS = (_TABLES, _LIFECYCLE, _GUARD)
 """The schema, version by version: a file of an earlier one is brought up to date when it is opened."""
 
 

@@ -14,10 +14,12 @@ from typing import TypeVar
 
 from server_relay.effects import RelayAnswer, RelayRead
 from server_relay.mailbox.reading import answer, mailbox_stats
+from server_relay.mailbox.restoring import mark_restored
 from server_relay.mailbox.schema import connect, mailbox_errors
 from server_relay.mailbox.writing import TaskIds, commit
 from server_relay.records import MailboxStats, MailboxWrite
 from sync_core.errors import Closed
+from sync_core.ids import Entropy
 
 __all__ = ["SqliteMailbox"]
 
@@ -26,6 +28,8 @@ T = TypeVar("T")
 
 class SqliteMailbox:
     """A relay's file; see `mailbox.Mailbox` for its methods."""
+
+    durable = True
 
     def __init__(self, connection: sqlite3.Connection, thread: ThreadPoolExecutor, path: Path) -> None:
         self._connection = connection
@@ -58,6 +62,10 @@ class SqliteMailbox:
     async def read(self, reads: Sequence[RelayRead]) -> list[RelayAnswer]:
         """Return the answer to each read, in order."""
         return await self._run(lambda: [answer(self._connection, self._ids, read) for read in reads])
+
+    async def mark_restored(self, entropy: Entropy) -> None:
+        """Give every stream a new epoch and raise every barrier, in one transaction."""
+        await self._run(lambda: mark_restored(self._connection, entropy))
 
     async def stats(self) -> MailboxStats:
         """Return the mailbox's sizes; bytes are those of database and log."""

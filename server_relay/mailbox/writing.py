@@ -7,6 +7,7 @@ from zlib import crc32
 
 import msgspec
 
+from server_relay.mailbox.key_rows import lower_barrier, put_guard, put_keys
 from server_relay.mailbox.lifetimes import (
     completion_row,
     empty_stream,
@@ -20,9 +21,12 @@ from server_relay.records import (
     AppendStored,
     DropBlob,
     EmptyStream,
+    LowerBarrier,
     MailboxWrite,
     PassTime,
     PurgeTask,
+    PutGuard,
+    PutKeys,
     PutPiece,
     PutTombstone,
     SetBlobAbsent,
@@ -200,11 +204,11 @@ def _end(connection: sqlite3.Connection, task: int, write: EmptyStream | PurgeTa
         purge_task(connection, task, write)
 
 
-def _apply(
-    connection: sqlite3.Connection,
-    task: int,
-    write: StartStream | SetSnapshots | PutPiece | DropBlob | SetBlobAbsent | PutTombstone,
-) -> None:
+_GuardWrite = PutGuard | PutKeys | LowerBarrier
+_Single = StartStream | SetSnapshots | PutPiece | DropBlob | SetBlobAbsent | PutTombstone | _GuardWrite
+
+
+def _apply(connection: sqlite3.Connection, task: int, write: _Single) -> None:
     match write:
         case PutTombstone():
             put_tombstone(connection, task, write)
@@ -228,6 +232,12 @@ def _apply(
             connection.execute("DELETE FROM blobs WHERE task = ? AND sha256 = ?", (task, write.sha256))
         case SetBlobAbsent():
             connection.execute(_SET_ABSENT, (task, write.sha256))
+        case PutGuard():
+            put_guard(connection, task, write.guard)
+        case PutKeys():
+            put_keys(connection, task, write)
+        case LowerBarrier():
+            lower_barrier(connection, write.subject)
 
 
 def _packed(ref: SnapshotRef | None) -> bytes | None:

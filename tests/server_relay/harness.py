@@ -104,7 +104,7 @@ class Harness:
 
     def restart(self) -> None:
         """Lose everything but the disk."""
-        self.relay = Relay(self.admit, self.entropy.randbytes, self.settings)
+        self.relay = Relay(self.admit, self.entropy.randbytes, self.settings, durable=True)
         self._conns = max(self.clients, default=0)
         self.clients.clear()
 

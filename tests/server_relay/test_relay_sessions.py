@@ -64,7 +64,7 @@ def refused(client: Client) -> list[tuple[str, bool]]:
 
 def test_a_login_is_welcomed_with_role_principal_and_relay_time(harness: Harness) -> None:
     phone = harness.login("phone", token=f"anna/write/{NEVER}")
-    assert phone.take(Welcome) == [Welcome(WIRE_VERSION, harness.now_ms, "write", "anna")]
+    assert phone.take(Welcome) == [Welcome(WIRE_VERSION, harness.now_ms, "write", "anna", True)]
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from server_relay.sessions import CLOSE_POLICY, CLOSE_TRY_LATER
 from sync_core.entry import Entry, EntryKind
 from sync_core.errors import SegueError, StoreFull
 from sync_core.frames import Entries, Hello, Login, Push, Receipt, Refusal, RefusalCode, Refused
-from sync_core.ids import StreamName
+from sync_core.ids import Entropy, StreamName
 from sync_core.limits import FRAME_BYTES_MAX
 from sync_core.wire import encode
 from tests.contracts.mailbox_suite import append, start
@@ -34,6 +34,8 @@ PHONE, DESKTOP = 700_001, 800_002
 
 class TroubledMailbox:
     """A mailbox that lets the test hold its commits back, or fail them."""
+
+    durable = True
 
     def __init__(self, inner: Mailbox) -> None:
         self.inner = inner
@@ -53,6 +55,9 @@ class TroubledMailbox:
 
     async def read(self, reads: Sequence[RelayRead]) -> list[RelayAnswer]:
         return await self.inner.read(reads)
+
+    async def mark_restored(self, entropy: Entropy) -> None:
+        await self.inner.mark_restored(entropy)
 
     async def stats(self) -> MailboxStats:
         return await self.inner.stats()

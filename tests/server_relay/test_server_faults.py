@@ -14,6 +14,7 @@ from server_relay.server import serve
 from server_relay.sessions import CLOSE_TRY_LATER
 from sync_core.errors import StoreDamaged
 from sync_core.frames import Heads, Receipt
+from sync_core.ids import Entropy
 from tests.server_relay.wire_client import WireClient, history_entry
 
 DAMAGED, WHOLE = "expense/damaged", "expense/whole"
@@ -21,6 +22,8 @@ DAMAGED, WHOLE = "expense/damaged", "expense/whole"
 
 class DamagedMailbox:
     """A mailbox that cannot read one task; a commit can be held back, so that what comes meanwhile shares a turn."""
+
+    durable = True
 
     def __init__(self, inner: SqliteMailbox) -> None:
         self.inner = inner
@@ -37,6 +40,9 @@ class DamagedMailbox:
         if any(isinstance(read, LoadTask) and read.task == DAMAGED for read in reads):
             raise StoreDamaged("An entry of the relay's log is damaged.")
         return await self.inner.read(reads)
+
+    async def mark_restored(self, entropy: Entropy) -> None:
+        await self.inner.mark_restored(entropy)
 
     async def stats(self) -> MailboxStats:
         return await self.inner.stats()

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from server_relay.effects import RelayAnswer, RelayRead
 from server_relay.records import MailboxStats, MailboxWrite
+from sync_core.ids import Entropy
 from tests.simulation.crashable import Crashable
 from tests.simulation.mailbox_state import MailboxState
 
@@ -32,9 +33,17 @@ class MailboxModel(Crashable[MailboxState, MailboxWrite]):
         """Return the mailbox's sizes."""
         return self._current.stats()
 
+    def mark_restored(self, entropy: Entropy) -> None:
+        """Make of what is there a restored mailbox; it counts as synced."""
+        restored = self.image()
+        restored.mark_restored(entropy)
+        self.restore(restored)
+
 
 class AsyncMailbox:
     """The seam's methods around a model; every commit is synced when it returns."""
+
+    durable = True
 
     def __init__(self, model: MailboxModel) -> None:
         self.model = model
@@ -47,6 +56,10 @@ class AsyncMailbox:
     async def read(self, reads: Sequence[RelayRead]) -> list[RelayAnswer]:
         """Return the answer to each read."""
         return [self.model.read(read) for read in reads]
+
+    async def mark_restored(self, entropy: Entropy) -> None:
+        """Mark and sync."""
+        self.model.mark_restored(entropy)
 
     async def stats(self) -> MailboxStats:
         """Return the mailbox's sizes."""

@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import msgspec
 from msgspec.structs import replace
@@ -22,6 +21,7 @@ from server_relay.effects import (
     PieceRead,
     ReadBlob,
     ReadDue,
+    ReadKeys,
     ReadListing,
     ReadNamed,
     ReadPiece,
@@ -31,91 +31,55 @@ from server_relay.effects import (
     TailRead,
     TaskLoaded,
 )
+from server_relay.key_records import EPOCH_BYTES, lost_guard
 from server_relay.records import (
     AppendStored,
     BlobRow,
-    Cover,
     DropBlob,
     EmptyStream,
+    LowerBarrier,
     MailboxStats,
     MailboxWrite,
     PassTime,
     PurgeTask,
+    PutGuard,
+    PutKeys,
     PutPiece,
     PutTombstone,
     SetBlobAbsent,
     SetSnapshots,
     StartStream,
-    StepRow,
     StoredEntry,
-    StoredWriter,
     StreamImage,
     TaskImage,
     TaskSummary,
-    Tombstone,
 )
-from sync_core.completion import GivenCompletion
 from sync_core.entry import CHAIN_START, Entry
 from sync_core.errors import StoreDamaged
 from sync_core.frames import PlannedStep, TaskListing
-from sync_core.ids import StreamName
+from sync_core.ids import Entropy, StreamName
+from tests.simulation.mailbox_keys import MailboxKeys
+from tests.simulation.mailbox_task import StreamState, TaskState
 
 __all__ = ["MailboxState"]
 
 Key = tuple[str, str]
 
 
-@dataclass
-class _Stream:
-    image: StreamImage
-    places: list[StoredEntry] = field(default_factory=list)
-    numbers: dict[tuple[int, int], int] = field(default_factory=dict)
-    covers: list[Cover] = field(default_factory=list)
-    writers: dict[int, StoredWriter] = field(default_factory=dict)
-
-    def copy(self) -> "_Stream":
-        return _Stream(self.image, list(self.places), dict(self.numbers), list(self.covers), dict(self.writers))
-
-
-@dataclass
-class _Task:
-    log: list[StoredEntry] = field(default_factory=list)
-    summary: TaskSummary = field(default_factory=TaskSummary)
-    streams: dict[StreamName, _Stream] = field(default_factory=dict)
-    steps: dict[tuple[int, str], StepRow] = field(default_factory=dict)
-    blobs: dict[str, BlobRow] = field(default_factory=dict)
-    bytes_of: dict[str, bytes] = field(default_factory=dict)
-    completions: dict[tuple[int, int], GivenCompletion] = field(default_factory=dict)
-    tombstone: Tombstone | None = None
-    head_no: int = 0
-
-    def copy(self) -> "_Task":
-        streams = {name: stream.copy() for name, stream in self.streams.items()}
-        return _Task(
-            list(self.log),
-            self.summary,
-            streams,
-            dict(self.steps),
-            dict(self.blobs),
-            dict(self.bytes_of),
-            dict(self.completions),
-            self.tombstone,
-            self.head_no,
-        )
-
-
 class MailboxState:
     """The content of a mailbox, with every write and read of the seam."""
 
     def __init__(self) -> None:
-        self._tasks: dict[Key, _Task] = {}
+        self._tasks: dict[Key, TaskState] = {}
         self._relay_ms = 0
+        self._keys = MailboxKeys()
 
     def copy(self) -> "MailboxState":
         """Return an independent copy; rows themselves are immutable and shared."""
         other = MailboxState()
         other._tasks = {key: task.copy() for key, task in self._tasks.items()}
         other._relay_ms = self._relay_ms
+        other._keys = self._keys.copy()
         return other
 
     # --- writes ------------------------------------------------------------------------------------------------------
@@ -123,19 +87,19 @@ class MailboxState:
     def check(self, writes: Sequence[MailboxWrite]) -> None:
         """Raise `StoreDamaged` if an entry's key or place is taken, before anything is changed."""
         taken: set[tuple[object, ...]] = set()
-        ended: dict[Key, _Task] = {}
+        ended: dict[Key, TaskState] = {}
         for write in writes:
             if isinstance(write, (EmptyStream, PurgeTask)):
                 # What comes after it in this commit finds the places free.
                 key = (write.subject, write.task)
-                before = ended.get(key) or self._tasks.get(key, _Task())
+                before = ended.get(key) or self._tasks.get(key, TaskState())
                 name = write.name if isinstance(write, EmptyStream) else None
                 kept = {other: stream for other, stream in before.streams.items() if name not in (None, other)}
-                ended[key] = _Task(streams=kept, head_no=before.head_no if name is not None else 0)
+                ended[key] = TaskState(streams=kept, head_no=before.head_no if name is not None else 0)
                 taken = {row for row in taken if row[:2] != key or name not in (None, row[2])}
             if not isinstance(write, AppendStored):
                 continue
-            task = ended.get((write.subject, write.task)) or self._tasks.get((write.subject, write.task), _Task())
+            task = ended.get((write.subject, write.task)) or self._tasks.get((write.subject, write.task), TaskState())
             for entry in write.entries:
                 stream = task.streams.get(entry.name)
                 number = (write.subject, write.task, entry.name, entry.writer, entry.writer_seq)
@@ -153,16 +117,17 @@ class MailboxState:
             if isinstance(write, PassTime):
                 self._pass_time(write)
                 continue
-            task = self._tasks.setdefault((write.subject, write.task), _Task())
+            task = self._tasks.setdefault((write.subject, write.task), TaskState())
             match write:
                 case EmptyStream():
                     task.log = [entry for entry in task.log if entry.name is not write.name]
                     image = StreamImage(write.name, write.epoch, 0, CHAIN_START, 1, None, None, ())
-                    task.streams[write.name] = _Stream(image)
+                    task.streams[write.name] = StreamState(image)
                     task.summary = write.summary
                 case PurgeTask():
+                    self._keys.purge((write.subject, write.task))
                     summary = TaskSummary(stored_at_ms=write.tombstone.at_ms)
-                    self._tasks[write.subject, write.task] = _Task(summary=summary, tombstone=write.tombstone)
+                    self._tasks[write.subject, write.task] = TaskState(summary=summary, tombstone=write.tombstone)
                 case PutTombstone():
                     task.tombstone = write.tombstone
                 case StartStream():
@@ -187,6 +152,28 @@ class MailboxState:
                 case SetBlobAbsent():
                     row = task.blobs.get(write.sha256, BlobRow(write.sha256))
                     task.blobs[write.sha256] = replace(row, absent=True)
+                case PutGuard():
+                    task.guard = write.guard
+                case PutKeys():
+                    self._keys.put(write)
+                case LowerBarrier():
+                    self._lower(write.subject)
+
+    def _lower(self, subject: str) -> None:
+        self._keys.lower(subject)
+        for (owner, _), task in self._tasks.items():
+            if owner == subject:
+                task.guard = replace(task.guard, lost=False, opened_version=task.summary.version)
+
+    def mark_restored(self, entropy: Entropy) -> None:
+        """Give every stream a new epoch and raise every barrier."""
+        for task in self._tasks.values():
+            streams = [task.streams[name] for name in StreamName if name in task.streams]
+            task.guard = lost_guard(task.guard, [stream.image.epoch for stream in streams])
+            for stream in streams:
+                epoch = entropy(EPOCH_BYTES)
+                stream.image = replace(stream.image, epoch=epoch, tail_from=1, usable=None, offered=None)
+        self._keys.raise_all({subject for subject, _ in self._tasks})
 
     def _pass_time(self, write: PassTime) -> None:
         self._relay_ms = write.now_ms
@@ -196,15 +183,15 @@ class MailboxState:
                 if not (task.streams or task.blobs):
                     del self._tasks[key]
 
-    def _start(self, task: _Task, write: StartStream) -> None:
+    def _start(self, task: TaskState, write: StartStream) -> None:
         stream = task.streams.get(write.name)
         if stream is None:
             image = StreamImage(write.name, write.epoch, 0, CHAIN_START, 1, None, None, ())
-            task.streams[write.name] = _Stream(image)
+            task.streams[write.name] = StreamState(image)
         else:
             stream.image = replace(stream.image, epoch=write.epoch, tail_from=1, usable=None, offered=None)
 
-    def _append(self, task: _Task, write: AppendStored) -> None:
+    def _append(self, task: TaskState, write: AppendStored) -> None:
         for entry in write.entries:
             stream = task.streams[entry.name]
             task.log.append(entry)
@@ -230,12 +217,14 @@ class MailboxState:
             return self._listing(read)
         if isinstance(read, ReadDue):
             return self._due(read)
-        task = self._tasks.get((read.subject, read.task), _Task())
+        task = self._tasks.get((read.subject, read.task), TaskState())
         match read:
             case LoadTask():
                 return TaskLoaded(self._image(read, task))
             case LookUp():
                 return self._look_up(read, task)
+            case ReadKeys():
+                return self._keys.read(read)
             case ReadTail():
                 return self._tail(read, task)
             case ReadBlob():
@@ -251,7 +240,7 @@ class MailboxState:
                 return self._named(read, task)
 
     def _due(self, read: ReadDue) -> DueRead:
-        def is_due(task: _Task) -> bool:
+        def is_due(task: TaskState) -> bool:
             summary = task.summary
             to_clean = summary.completed and not summary.edited and not summary.cleaned
             before_ms = max(read.expire_before_ms, read.clean_before_ms if to_clean else 0)
@@ -261,12 +250,12 @@ class MailboxState:
         keys.sort(key=lambda key: self._tasks[key].summary.stored_at_ms)
         return DueRead(tuple(keys[: read.tasks_max]), len(keys) > read.tasks_max)
 
-    def _named(self, read: ReadNamed, task: _Task) -> NamedRead:
+    def _named(self, read: ReadNamed, task: TaskState) -> NamedRead:
         wires = [entry.wire for entry in task.log if entry.name is not read.without]
         blobs = (msgspec.msgpack.decode(wire, type=Entry).blob for wire in wires)
         return NamedRead(read.subject, read.task, frozenset(blob for blob in blobs if blob is not None))
 
-    def _image(self, read: LoadTask, task: _Task) -> TaskImage:
+    def _image(self, read: LoadTask, task: TaskState) -> TaskImage:
         streams = tuple(
             replace(stream.image, writers=tuple(writer for _, writer in sorted(stream.writers.items())))
             for _, stream in sorted(task.streams.items())
@@ -275,10 +264,19 @@ class MailboxState:
         blobs = tuple(blob for _, blob in sorted(task.blobs.items()))
         completions = tuple(given for _, given in sorted(task.completions.items()))
         return TaskImage(
-            read.subject, read.task, task.head_no, task.summary, streams, steps, blobs, completions, task.tombstone
+            read.subject,
+            read.task,
+            task.head_no,
+            task.summary,
+            streams,
+            steps,
+            blobs,
+            completions,
+            task.tombstone,
+            task.guard,
         )
 
-    def _look_up(self, read: LookUp, task: _Task) -> LookedUp:
+    def _look_up(self, read: LookUp, task: TaskState) -> LookedUp:
         found, missing = [], []
         for key in read.entries:
             entry = self._find(task, *key)
@@ -295,7 +293,7 @@ class MailboxState:
             places.append(FoundPlace(name, place, chain, next_no))
         return LookedUp(read.subject, read.task, tuple(found), tuple(missing), tuple(places))
 
-    def _find(self, task: _Task, name: StreamName, writer: int, number: int) -> FoundEntry | None:
+    def _find(self, task: TaskState, name: StreamName, writer: int, number: int) -> FoundEntry | None:
         stream = task.streams.get(name)
         if stream is None:
             return None
@@ -307,7 +305,7 @@ class MailboxState:
                 return FoundEntry(name, writer, number, cover.relay_seq, b"")
         return None
 
-    def _tail(self, read: ReadTail, task: _Task) -> TailRead:
+    def _tail(self, read: ReadTail, task: TaskState) -> TailRead:
         skip = dict(read.skip)
         chosen: list[StoredEntry] = []
         size = 0

@@ -51,7 +51,7 @@ class RelayHost(Driver[fx.RelayEvent, fx.RelayEffect]):
         self.start()
         self._drained.clear()
         entropy = Random(f"{self.world.seed} entropy relay {self.life}").randbytes
-        self.relay = Relay(self._admit, entropy, self.settings)
+        self.relay = Relay(self._admit, entropy, self.settings, durable=True)
         self.later(1_000, self._tick)
 
     def _admit(self, login: Login, now_ms: int) -> Grant:
