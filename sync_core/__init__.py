@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from sync_core.document.approvals import ApprovalState, RequestedApproval
     from sync_core.document.calls import Attempt, CallState, PlannedCall
     from sync_core.document.handover import HandOverText
     from sync_core.document.notes import MergedNote, Note
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from sync_core.endpoint.recorded import RecordedCall
     from sync_core.endpoint.replay import Gap, GapKind, ReplayReport
     from sync_core.endpoint.restore import Restored
+    from sync_core.endpoint.safeguards import Probed
     from sync_core.endpoint.stats import EndpointStats, StreamStats, TaskStats
     from sync_core.endpoint.task import Task
     from sync_core.endpoint.tools import Tool, effect_from_mcp, tool
@@ -69,6 +71,7 @@ if TYPE_CHECKING:
         WriterReused,
     )
     from sync_core.replica.changes import (
+        ApprovalChanged,
         CallChanged,
         Change,
         Completed,
@@ -85,11 +88,14 @@ if TYPE_CHECKING:
         TaskDiverged,
         VersionChanged,
     )
+    from sync_core.rulings import Contradicted, SettledBy
     from sync_core.values import JsonValue
 
 __all__ = [
     "AccessFixed",
     "AlreadyDone",
+    "ApprovalChanged",
+    "ApprovalState",
     "Attempt",
     "Backoff",
     "BaseUnknown",
@@ -102,6 +108,7 @@ __all__ = [
     "Changes",
     "Closed",
     "Completed",
+    "Contradicted",
     "DidNotHappen",
     "Diverged",
     "Effect",
@@ -140,17 +147,20 @@ __all__ = [
     "NoteChanged",
     "PlannedCall",
     "PreconditionFailed",
+    "Probed",
     "ProtocolError",
     "Purged",
     "ReadOnly",
     "RecordedCall",
     "Refused",
     "ReplayReport",
+    "RequestedApproval",
     "Restored",
     "ResultUnavailable",
     "Resync",
     "RunningElsewhere",
     "SegueError",
+    "SettledBy",
     "Slot",
     "SlotChanged",
     "SlotDefinition",
@@ -185,6 +195,8 @@ _HOMES = (
     "sync_core.errors",
     "sync_core.entry",
     "sync_core.values",
+    "sync_core.rulings",
+    "sync_core.document.approvals",
     "sync_core.document.calls",
     "sync_core.document.handover",
     "sync_core.document.notes",
@@ -203,6 +215,7 @@ _HOMES = (
     "sync_core.endpoint.replay",
     "sync_core.endpoint.restore",
     "sync_core.endpoint.stats",
+    "sync_core.endpoint.safeguards",
     "sync_core.endpoint.task",
     "sync_core.endpoint.tools",
     "sync_core.replica.changes",

@@ -38,6 +38,8 @@ _BACKOFF = Backoff(first_s=0.02, cap_s=0.1)
 def crash_at(point: CallPoint | str) -> AbstractContextManager[None]:
     """Let the endpoint crash when a call inside next reaches `after_intent`, `after_effect` or `after_record`.
 
+    A call that cannot be undone reaches `after_grant` before these.
+
     The call raises `Crashed`, the endpoint is gone as after a kill: what was not durable is lost, its store's lock is
     free, and the same file can be opened again.
     """

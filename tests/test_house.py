@@ -42,7 +42,7 @@ TABLE = (
     Layer(
         "sync_core/endpoint",
         "transport points runner stats link safeguards tools idempotency given changes listing opening readable stored"
-        " handle history notes recorded calls slots restore audit brief model_tools turns task endpoint",
+        " handle history notes recorded guarded calls slots restore audit brief model_tools turns task endpoint",
     ),
     Layer(
         "server_relay",

@@ -10,6 +10,7 @@ from sync_core.errors import InDoubt, KeyReused, NeedsAuthority, ResultUnavailab
 from sync_core.rulings import Contradicted, SettledBy
 
 __all__ = [
+    "AUTHORITY_NEED",
     "Attempt",
     "Call",
     "CallBegun",
@@ -20,6 +21,10 @@ __all__ = [
     "check_begin",
     "derive_call",
 ]
+
+
+AUTHORITY_NEED = "authority"
+"""What a planned step needs, besides capabilities, while it waits for the authority to be reachable."""
 
 
 class CallState(StrEnum):

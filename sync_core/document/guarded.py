@@ -13,7 +13,7 @@ import msgspec
 from sync_core.document.approvals import ApprovalState, RequestedApproval, asked, request_id
 from sync_core.document.calls import Attempt
 from sync_core.document.definitions import schema_error
-from sync_core.document.slots import Candidate, CandidateStatus, Slot, SlotState
+from sync_core.document.slots import HELD_BY_AUTHORITY, Candidate, CandidateStatus, Slot, SlotState
 from sync_core.entry import CallOutcome, Effect, Entry
 from sync_core.rulings import (
     Approval,
@@ -33,7 +33,6 @@ _CallKey = tuple[int, str]
 Outcomes = Mapping[str, tuple[CallOutcome, str | None]]
 """What devices said of one attempt, by device, each with the blob that it names."""
 
-_AUTHORITY_WRITE = "authority"
 _T = TypeVar("_T", bound=msgspec.Struct)
 
 
@@ -180,7 +179,8 @@ class Guarded:
         rulings = [ruling for *_, ruling in sorted(self._approved.get(request.id, ()), key=lambda item: item[:2])]
         approvals = [ruling for ruling in rulings if ruling.approved]
         used = self._used.get(request.id, set())
-        if len(approvals) > len(used):
+        # A no withdraws every yes before it.
+        if len(approvals) > len(used) and rulings[-1].approved:
             state, last = ApprovalState.APPROVED, approvals[-1:]
         elif any(self._may_have_happened(attempt) for attempt in used):
             state, last = ApprovalState.USED, approvals[-1:]
@@ -220,7 +220,7 @@ class Guarded:
         if text is not None:
             n, device = len(values), last.held.device
             status = CandidateStatus.CONFIRMED
-            candidates = (Candidate(_AUTHORITY_WRITE, text, status, n, device, _AUTHORITY_WRITE, last.at_ms),)
+            candidates = (Candidate(HELD_BY_AUTHORITY, text, status, n, device, HELD_BY_AUTHORITY, last.at_ms),)
             error = schema_error(slot.definition, slot.secret, text) if slot.definition is not None else None
         return msgspec.structs.replace(
             slot,

@@ -16,6 +16,7 @@ from sync_core.limits import RECORD_NUMBER_MAX, SLOT_VALUE_BYTES_MAX, SLOT_VALUE
 from sync_core.values import JsonValue, canonical, parse
 
 __all__ = [
+    "HELD_BY_AUTHORITY",
     "Candidate",
     "CandidateStatus",
     "Slot",
@@ -26,6 +27,10 @@ __all__ = [
     "derive_slot",
     "encode_write",
 ]
+
+
+HELD_BY_AUTHORITY = "authority"
+"""The `held_by` of a slot that only the authority writes; any other name is for people to read."""
 
 
 class CandidateStatus(StrEnum):
@@ -109,6 +114,11 @@ class Slot(msgspec.Struct, frozen=True):
     secret: bool = False
     schema_error: str | None = None
     held: bool = False
+
+    @property
+    def for_authority(self) -> bool:
+        """Whether only the authority writes the slot: it holds it, or was declared to."""
+        return self.held or (self.definition is not None and self.definition.held_by == HELD_BY_AUTHORITY)
 
     @property
     def value(self) -> JsonValue:

@@ -11,7 +11,8 @@ from typing import Literal, get_args
 import msgspec
 
 from sync_core.checked import check_choice, check_whole
-from sync_core.document.calls import Call, CallState
+from sync_core.document.approvals import ApprovalState, RequestedApproval
+from sync_core.document.calls import AUTHORITY_NEED, Call, CallState
 from sync_core.document.handover import HandOverText, standing_hand_over
 from sync_core.document.notes import Note
 from sync_core.document.slots import Candidate, Slot, SlotState
@@ -67,7 +68,8 @@ _TITLES = {
     "missing": "Missing (ask for these):",
     "conflicted": "Conflicted (show the values and ask which one counts):",
     "slots": "Slots:",
-    "in_doubt": "In doubt (started, outcome unknown):",
+    "in_doubt": "In doubt (started, outcome unknown; never make them again before they are settled):",
+    "approvals": "Approvals (a person decides; until then these calls wait):",
     "planned": "Planned (wait for a device that can run them):",
     "failed": "Failed (may be made again):",
     "calls": "Calls that were made (do not make them again):",
@@ -85,7 +87,8 @@ def tell(
     parts = _slot_parts(view)
     head = f"Task {view.task}, version {version}, {view.completion.state.value.replace('_', ' ')}.\n{_DATA_RULE}\n"
     if kind == "work":
-        parts += _hand_over_parts(view, version) + _call_parts(view, version) + _note_parts(view)
+        parts += _hand_over_parts(view, version) + _call_parts(view, version)
+        parts += _approval_parts(view, version) + _note_parts(view)
         head += f"{_TOOL_RULE}\n"
     kept = parts if max_chars is None else _fitting(head, parts, max_chars)
     left_out = tuple(f"{part.section}/{part.name}" for part in parts if part not in kept)
@@ -167,6 +170,8 @@ def _slot_text(slot: Slot) -> str:
     flags = [slot.state.value]
     if slot.definition is not None and slot.definition.required:
         flags.append("required")
+    if slot.for_authority:
+        flags.append("held by the authority")
     if slot.redefined:
         flags.append("asked for in several ways")
     if slot.schema_error is not None:
@@ -196,6 +201,7 @@ def _slot_json(slot: Slot) -> JsonValue:
         "required": definition.required if definition else False,
         "redefined": slot.redefined,
         "secret": slot.secret,
+        "held": slot.for_authority,
         "candidates": [_candidate_json(candidate, slot.secret) for candidate in slot.candidates],
         "proposals": [_candidate_json(candidate, slot.secret) for candidate in slot.proposals],
     }
@@ -238,8 +244,14 @@ def _call_text(call: Call) -> str:
     line = f"- {call.step} ({call.state.value}) " + _data("tool", shown.tool if shown else call.tool)
     if call.requires and shown is None:
         line += " needs " + _data("capabilities", ", ".join(call.requires))
+        line += " (waits for the authority)" if AUTHORITY_NEED in call.requires else ""
     if shown is not None and shown.error is not None:
         line += f"\n  {_data('error', shown.error, author=shown.device)}"
+    if shown is not None and shown.doubt:
+        line += f"\n  {_data('doubt', shown.doubt)}"
+    for contradiction in call.contradictions:
+        said = "it happened" if contradiction.happened else "it did not happen"
+        line += f"\n  (settled as above; {contradiction.device} reported afterwards that {said})"
     if shown is None or not shown.ok:
         return line
     if shown.result is not None:
@@ -258,6 +270,44 @@ def _call_json(call: Call) -> JsonValue:
         "recorded_twice": call.recorded_twice,
         "result": _plain(shown.result) if shown and shown.ok and shown.result is not None else None,
         "error": shown.error if shown else None,
+        "waits_for_authority": shown is None and AUTHORITY_NEED in call.requires,
+        "contradicted": bool(call.contradictions),
+    }
+
+
+def _approval_parts(view: TaskView, version: int) -> list[_Part]:
+    """The requests whose call was not made yet."""
+    open_ones = [
+        request
+        for request in view.approvals.values()
+        if request.version == version and request.state is not ApprovalState.USED
+    ]
+    open_ones.sort(key=lambda request: (request.step, request.id))
+    return [_Part("approvals", r.step, _approval_text(r), _approval_json(r), 2) for r in open_ones]
+
+
+def _approval_text(request: RequestedApproval) -> str:
+    line = f"- {request.step} ({request.state.value}) {_data('tool', request.tool)} request {request.id}"
+    if not request.shows_what_it_asks:
+        line += " (its arguments are not those that it asks for: reject it)"
+    elif request.arguments is not None:
+        line += f"\n  {_data('arguments', _readable(request.arguments), author=request.device)}"
+    if request.reason:
+        line += f"\n  {_data('reason', request.reason, author=request.by)}"
+    return line
+
+
+def _approval_json(request: RequestedApproval) -> JsonValue:
+    return {
+        "id": request.id,
+        "step": request.step,
+        "state": request.state.value,
+        "tool": request.tool,
+        "arguments": _plain(request.arguments) if request.arguments is not None else None,
+        "digest": request.digest,
+        "device": request.device,
+        "by": request.by,
+        "reason": request.reason,
     }
 
 

@@ -1,20 +1,25 @@
 """The call path: a recorded success is returned; else the intent is durable, then the tool runs, then its outcome is.
 
 Two coroutines on one step share one execution. A tool that raises is recorded as failed and its exception is raised
-again; cancellation counts as such an exception. Only a crash leaves an intent without outcome: in doubt.
+again; cancellation counts as such an exception. Only a crash leaves an intent without outcome: in doubt. Of a tool that
+cannot be undone (see `guarded` for what comes before its intent) whatever it raises leaves its call in doubt, unless it
+says itself that nothing happened, or had not been started.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import ParamSpec, TypeVar
 
+from msgspec.structs import replace
+
 from sync_core.document.calls import CallBegun, CallRecorded, CallState
+from sync_core.endpoint.guarded import Granted, ask_authority, to_the_end
 from sync_core.endpoint.handle import Execution, Handle
 from sync_core.endpoint.points import CallPoint, Crashed, due
 from sync_core.endpoint.recorded import recorded_text
 from sync_core.endpoint.tools import BoundArguments, Tool
 from sync_core.entry import Effect
-from sync_core.errors import Closed, KeyReused, NeedsCapability, ResultUnavailable, ValueRefused
+from sync_core.errors import Closed, DidNotHappen, KeyReused, NeedsCapability, ResultUnavailable, ValueRefused
 from sync_core.ids import check_step
 from sync_core.limits import ARGUMENT_INLINE_BYTES_MAX, BLOB_BYTES_MAX
 from sync_core.replica.commands import BeginCall, EndCall, PlanCall
@@ -68,24 +73,34 @@ class CallPath:
         return await _shared(execution)
 
     async def _execute(self, handle: Handle, step: str, tool: Tool[..., object], bound: BoundArguments) -> str:
-        if tool.effect is not Effect.IRREVERSIBLE and not self.can_run(tool.requires):
+        if not self.can_run(tool.requires):
             await self._leave_to_others(handle, step, tool, bound)
-        begun, cancelled = await self._begin(handle, step, tool, bound)
+        granted = None
+        if tool.effect is Effect.IRREVERSIBLE:
+            answer = await ask_authority(handle, step, tool, bound)
+            if isinstance(answer, str):
+                return answer
+            granted = answer
+            await self._reach(CallPoint.AFTER_GRANT)
+        begun, cancelled = await self._begin(handle, step, tool, bound, granted)
         if isinstance(begun, CallRecorded):
             return await recorded_text(handle, begun.call)
+        started = False
         try:
             await self._reach(CallPoint.AFTER_INTENT)
             if cancelled:
                 raise asyncio.CancelledError
-            value = await tool.invoke(bound, begun.idempotency_key)
+            started = True
+            value = await tool.invoke(bound, begun.idempotency_key, begun.token)
         except (Exception, asyncio.CancelledError) as error:
-            await self._end(handle, step, begun.attempt, error=_told(error))
+            unsure = granted is not None and started and not isinstance(error, DidNotHappen)
+            await self._end(handle, step, begun, error=_told(error), unsure=unsure)
             raise
         await self._reach(CallPoint.AFTER_EFFECT)
         text = tool.encode(value)
         if text is not None and len(text) > BLOB_BYTES_MAX:
             text = None
-        recorded = await self._end(handle, step, begun.attempt, result=text)
+        recorded = await self._end(handle, step, begun, result=text, label=tool.safeguards.label_of(value))
         await self._reach(CallPoint.AFTER_RECORD)
         return await recorded_text(handle, recorded.call)
 
@@ -101,21 +116,49 @@ class CallPath:
         raise NeedsCapability(f"The tool {tool.name} needs what this endpoint does not have: {lacking}.")
 
     async def _begin(
-        self, handle: Handle, step: str, tool: Tool[..., object], bound: BoundArguments
+        self, handle: Handle, step: str, tool: Tool[..., object], bound: BoundArguments, granted: Granted | None
     ) -> tuple[CallBegun | CallRecorded, bool]:
-        arguments = bound.text if len(bound.text) <= ARGUMENT_INLINE_BYTES_MAX else None
         command = BeginCall(
-            handle.ref(), handle.key, handle.version, step, tool.name, tool.effect, bound.digest, arguments
+            handle.ref(),
+            handle.key,
+            handle.version,
+            step,
+            tool.name,
+            tool.effect,
+            bound.digest,
+            bound.text if len(bound.text) <= ARGUMENT_INLINE_BYTES_MAX else None,
         )
-        begun, cancelled = await _to_the_end(handle.runner.submit(command))
+        if granted is not None:
+            command = replace(command, granted=granted.attempt, token=granted.token, key=granted.key)
+        begun, cancelled = await to_the_end(handle.runner.submit(command))
         assert isinstance(begun, (CallBegun, CallRecorded))
-        return begun, cancelled
+        return begun, cancelled or (granted is not None and granted.cancelled)
 
     async def _end(
-        self, handle: Handle, step: str, attempt: str, *, result: str | None = None, error: str | None = None
+        self,
+        handle: Handle,
+        step: str,
+        begun: CallBegun,
+        *,
+        result: str | None = None,
+        error: str | None = None,
+        unsure: bool = False,
+        label: str = "",
     ) -> CallRecorded:
-        command = EndCall(handle.ref(), handle.key, handle.version, step, attempt, error is None, result, error)
-        recorded, cancelled = await _to_the_end(handle.runner.submit(command))
+        command = EndCall(
+            handle.ref(),
+            handle.key,
+            handle.version,
+            step,
+            begun.attempt,
+            error is None,
+            result,
+            error,
+            unsure,
+            begun.token,
+            label,
+        )
+        recorded, cancelled = await to_the_end(handle.runner.submit(command))
         assert isinstance(recorded, CallRecorded)
         if cancelled:
             raise asyncio.CancelledError
@@ -147,18 +190,6 @@ def _is_cancelled() -> bool:
     """Whether somebody cancelled the coroutine that runs now, and not only what it waits for."""
     current = asyncio.current_task()
     return current is not None and current.cancelling() > 0
-
-
-async def _to_the_end(future: asyncio.Future[object]) -> tuple[object, bool]:
-    """Wait for a write's reply even when cancelled; return it and whether a cancellation is owed."""
-    cancelled = False
-    while True:
-        try:
-            return await asyncio.shield(future), cancelled
-        except asyncio.CancelledError:
-            if future.cancelled():
-                raise
-            cancelled = True
 
 
 def _told(error: BaseException) -> str:

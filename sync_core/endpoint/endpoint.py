@@ -31,7 +31,7 @@ from sync_core.frames import Listing
 from sync_core.ids import check_name, check_task
 from sync_core.limits import RECORD_NUMBER_MAX
 from sync_core.replica.changes import Change, LinkState, Status
-from sync_core.replica.commands import AwaitSynced, CloseTask, CompactTask, EvictTask, OpenTask, QueryTasks
+from sync_core.replica.commands import AwaitSynced, CloseTask, CompactTask, EvictTask, LiftBarrier, OpenTask, QueryTasks
 from sync_core.replica.core import ReplicaSettings
 from sync_core.replica.replica import Replica
 from sync_core.values import JsonValue
@@ -107,7 +107,7 @@ class Endpoint:
             room = Room(checked_path(path), store_bytes_max)
             store = await SqliteStore.open(room.path, subject=own_subject, store_bytes_max=store_bytes_max)
             try:
-                settings = ReplicaSettings(has_relay=url is not None, open_timeout_ms=open_timeout_ms)
+                settings = ReplicaSettings(url is not None, open_timeout_ms, durable=store.durable)
                 replica = Replica(own_subject, own_device, os.urandom, await store.followed_tasks(), settings)
             except BaseException:
                 await store.close()
@@ -242,6 +242,11 @@ class Endpoint:
     async def compact(self, key: str) -> None:
         """Merge what is stored of a task into one row, after checking that the content is equal."""
         await self._runner.tell(CompactTask(self._runner.ref(), check_task(key)))
+
+    async def lift_barrier(self) -> None:
+        """Say, as an admin, that the relay misses nothing any more of what was lost: keys that were opened before the
+        loss are granted again, for the whole subject. Raises `NeedsAuthority`, `ReadOnly` for another role."""
+        await self._runner.tell(LiftBarrier(self._runner.ref()))
 
     async def stored(self, key: str) -> StoredTask:
         """Return a task as this device's file holds it, read anew, with its digest: for audit and tests."""

@@ -17,7 +17,8 @@ from sync_core.entry import Entry, EntryKind, decode_record
 from sync_core.errors import EntryRefused
 from sync_core.ids import split_stream
 from sync_core.replica.writes import StreamImage
-from sync_core.values import JsonValue, canonical
+from sync_core.rulings import Held
+from sync_core.values import JsonValue, canonical, parse
 
 __all__ = ["WITHHELD", "export_entries"]
 
@@ -37,7 +38,7 @@ def export_entries(subject: str, kept: Kept) -> Iterator[_Line]:
     one object of kind `merged`, where its places were.
     """
     done = _learn(subject, kept)
-    secrets = _Secrets(done.values())
+    secrets = _Secrets(done.values(), _held(kept))
     for image in kept.image.streams:
         if image.covers_seq or image.document:
             yield _merged(image)
@@ -87,9 +88,12 @@ def _body(entry: Entry, done: Done | None, secrets: "_Secrets") -> _Line:
     if entry.kind is EntryKind.SNAPSHOT:
         return {}
     try:
-        record: dict[str, JsonValue] = msgspec.to_builtins(decode_record(entry.kind, entry.payload))
+        found = decode_record(entry.kind, entry.payload)
     except EntryRefused:
         return {"record": None}
+    record: dict[str, JsonValue] = msgspec.to_builtins(found)
+    if isinstance(found, Held) and found.slot in secrets.names and found.value is not None:
+        record["value"] = WITHHELD
     return {"record": {name: secrets.checked(value) for name, value in record.items()}}
 
 
@@ -129,6 +133,14 @@ def _write(key: str, stored: str, secrets: "_Secrets") -> _Line:
     return {**told, "secret": True} if name in secrets.names else {**told, "value_json": candidate.text}
 
 
+def _held(kept: Kept) -> Iterator[Held]:
+    """Yield the rulings that gave a held slot its value."""
+    for image in kept.image.streams:
+        for entry in image.entries:
+            if entry.kind is EntryKind.RULING and isinstance(record := decode_record(entry.kind, entry.payload), Held):
+                yield record
+
+
 def _learn(subject: str, kept: Kept) -> Mapping[_Key, Done]:
     """Return what each update did, told by a scratch document."""
     learner = Learner(READER, genesis_update(subject, kept.image.task), ())
@@ -143,7 +155,7 @@ def _learn(subject: str, kept: Kept) -> Mapping[_Key, Done]:
 class _Secrets:
     """The slots that any definition ever called secret, and the values that they ever had."""
 
-    def __init__(self, done: Iterable[Done]) -> None:
+    def __init__(self, done: Iterable[Done], held: Iterable[Held]) -> None:
         everything = list(done)
         self.names = frozenset(
             key.partition("/")[0]
@@ -156,6 +168,9 @@ class _Secrets:
             for key, text in each.changes.slots.items():
                 if text is not None and key.partition("/")[0] in self.names:
                     self._add(decode_write("", text).value)
+        for ruling in held:
+            if ruling.slot in self.names and ruling.value is not None:
+                self._add(parse(ruling.value))
 
     def _add(self, value: JsonValue) -> None:
         """Each part of a value counts by itself: a record may hold one without the others."""

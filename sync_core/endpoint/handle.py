@@ -43,6 +43,8 @@ class OpenedTask:
         # A watcher that its program dropped is dropped here too.
         self.watchers: WeakSet[Changes] = WeakSet()
         self.executions: dict[tuple[int, str], Execution] = {}
+        # What the authority answered in doubt, by tool and entity: of a lost log nothing else may be left here.
+        self.doubted: dict[tuple[int, str], tuple[str, str]] = {}
         self._failure = failure
 
     def watch(self, changes: Changes) -> None:

@@ -13,8 +13,10 @@ __all__ = ["CallPoint", "Crashed", "armed", "due"]
 
 
 class CallPoint(StrEnum):
-    """Where a call may be cut off: the intent is durable, the tool has run, the outcome is durable."""
+    """Where a call may be cut off: the authority granted it, the intent is durable, the tool has run, the outcome is
+    durable. Only a call that cannot be undone is granted."""
 
+    AFTER_GRANT = "after_grant"
     AFTER_INTENT = "after_intent"
     AFTER_EFFECT = "after_effect"
     AFTER_RECORD = "after_record"

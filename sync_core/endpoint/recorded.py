@@ -6,9 +6,10 @@ from sync_core.document.calls import Attempt, Call, CallState
 from sync_core.endpoint.handle import Handle
 from sync_core.errors import InDoubt, KeyReused, ResultUnavailable
 from sync_core.replica.commands import FetchBlob
+from sync_core.rulings import Contradicted
 from sync_core.values import JsonValue, parse
 
-__all__ = ["RecordedCall", "RecordedCalls", "recorded_text"]
+__all__ = ["RecordedCall", "RecordedCalls", "blob_text", "recorded_text"]
 
 
 class RecordedCall:
@@ -47,6 +48,11 @@ class RecordedCall:
     def attempts(self) -> tuple[Attempt, ...]:
         """Every execution of the step, in the order that all devices agree on."""
         return self._call.attempts
+
+    @property
+    def contradictions(self) -> tuple[Contradicted, ...]:
+        """What a device that held the call's key said against the verdict that stands."""
+        return self._call.contradictions
 
     @property
     def recorded_twice(self) -> bool:
@@ -107,10 +113,13 @@ async def recorded_text(handle: Handle, call: Call) -> str:
             hint="Let the tool return what its annotation says, at most 16 MiB of ASCII JSON (a letter beyond ASCII"
             " counts as 6 bytes); then use a new step.",
         )
-    data = await handle.ask(FetchBlob(handle.ref(), handle.key, shown.blob), bytes)
+    return await blob_text(handle, call.step, shown.blob)
+
+
+async def blob_text(handle: Handle, step: str, sha256: str) -> str:
+    """Return a step's result that is kept in a blob, as canonical JSON; raises `ResultUnavailable`."""
+    data = await handle.ask(FetchBlob(handle.ref(), handle.key, sha256), bytes)
     try:
         return data.decode()
     except UnicodeDecodeError:
-        raise ResultUnavailable(
-            f"The recorded result of step {call.step} is no text.", hint="Use a new step."
-        ) from None
+        raise ResultUnavailable(f"The recorded result of step {step} is no text.", hint="Use a new step.") from None

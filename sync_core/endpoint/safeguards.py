@@ -12,7 +12,7 @@ import msgspec
 
 from sync_core.checked import check_flag, refused
 from sync_core.entry import Effect
-from sync_core.errors import ValueRefused
+from sync_core.errors import TooLarge, ValueRefused
 from sync_core.ids import check_name
 from sync_core.values import canonical
 
@@ -24,6 +24,7 @@ FENCING_TOKEN = "fencing_token"
 """A tool parameter of this name gets the number of the authority's grant, higher with each."""
 
 _LABEL_CHARS_MAX = 200
+_ENTITY_CHARS_MAX = 4_096
 
 
 class Probed(msgspec.Struct, frozen=True):
@@ -95,14 +96,14 @@ class Safeguards:
         """Return the business entity that a call acts on, as canonical JSON; empty for a tool without a `key`."""
         if self._key is None:
             return ""
-        return canonical(builtins_of(self._key(arguments)), f"the key of {self._tool}")
+        return _bounded(canonical(builtins_of(self._key(arguments)), f"the key of {self._tool}"))
 
     def released(self, arguments: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
         """Return (tool, entity or label) of each call that this one undoes; a text may be either."""
         found: dict[tuple[str, str], None] = {}
         for other, function in self._releases:
             value = builtins_of(function(arguments))
-            found[other, canonical(value, f"what {self._tool} releases")] = None
+            found[other, _bounded(canonical(value, f"what {self._tool} releases"))] = None
             if isinstance(value, str):
                 found[other, value] = None
         return tuple(found)
@@ -155,6 +156,12 @@ class _OfArguments:
 
     def _taken(self, arguments: Mapping[str, object]) -> dict[str, object]:
         return {name: value for name, value in arguments.items() if self._takes_all or name in self._names}
+
+
+def _bounded(entity: str) -> str:
+    if len(entity) > _ENTITY_CHARS_MAX:
+        raise TooLarge(f"A business entity exceeds {_ENTITY_CHARS_MAX} characters of JSON.", hint="Name it by its id.")
+    return entity
 
 
 def _is_checked(tool: str, taken: frozenset[str], declared: Declared) -> bool:

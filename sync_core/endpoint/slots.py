@@ -3,14 +3,14 @@
 from collections.abc import Iterator, Mapping, Set
 
 from sync_core.checked import check_instance, check_text, refused
-from sync_core.document.definitions import check_definition
-from sync_core.document.slots import Candidate, CandidateStatus, Slot, SlotDefinition, SlotState
+from sync_core.document.definitions import check_definition, check_value
+from sync_core.document.slots import HELD_BY_AUTHORITY, Candidate, CandidateStatus, Slot, SlotDefinition, SlotState
 from sync_core.endpoint.handle import Handle
 from sync_core.endpoint.recorded import RecordedCall
-from sync_core.errors import ValueRefused
+from sync_core.errors import TooLarge, ValueRefused
 from sync_core.ids import check_name
-from sync_core.limits import SLOT_VALUE_DEPTH_MAX
-from sync_core.replica.commands import ClearSlot, DeclareSlot, WriteSlot
+from sync_core.limits import SLOT_VALUE_BYTES_MAX, SLOT_VALUE_DEPTH_MAX
+from sync_core.replica.commands import ClearSlot, DeclareSlot, HoldSlot, WriteSlot
 from sync_core.values import canonical
 
 __all__ = ["ReadToken", "Slots", "Source", "in_order"]
@@ -100,7 +100,9 @@ class Slots:
         """Say what a slot is for.
 
         `ask` is the question for a person, `schema` a JSON Schema checked when a value is confirmed, `secret` keeps the
-        value out of logs, errors, briefs and exports, `order` sorts the questions. Raises `ValueRefused`, `TooLarge`.
+        value out of logs, errors, briefs and exports, `order` sorts the questions. `held_by="authority"` gives the slot
+        to the authority: from then on it is confirmed through it alone, by roles that may, and its value is the
+        authority's on every device. Raises `ValueRefused`, `TooLarge`; `NeedsAuthority`, nothing being stored.
         """
         self._handle.check_writable()
         if schema is not None:
@@ -108,6 +110,9 @@ class Slots:
         text = None if schema is None else canonical(dict(schema), "schema")
         definition = check_definition(SlotDefinition(ask, text, required, secret, order, held_by))
         slot_name = check_name(name, "slot name")
+        known = self._handle.view.slots.get(slot_name)
+        if held_by == HELD_BY_AUTHORITY and (known is None or not known.held):
+            await self._handle.runner.tell(HoldSlot(self._handle.ref(), self._handle.key, slot_name))
         return await self._handle.runner.ask(
             DeclareSlot(self._handle.ref(), self._handle.key, slot_name, definition), Slot
         )
@@ -150,12 +155,28 @@ class Slots:
         used = self._token(name, read)
         origin = _origin(source)
         text = self._text(name, value)
+        known = handle.view.slots.get(name)
+        if known is not None and known.for_authority:
+            return await self._confirm_held(known, text, status)
         slot = await handle.runner.ask(WriteSlot(handle.ref(), handle.key, name, text, status, used, origin), Slot)
         # What was read and still lives stays read, and the own write is known: it has the highest Lamport number.
         newest = max((*slot.candidates, *slot.proposals), key=lambda candidate: candidate.n)
         own = {newest.write_id} if (newest.text, newest.status) == (text, status) else _NOTHING_READ
         self._tokens[name] = (self._tokens.get(name, _NOTHING_READ) - used) | (used & slot.token) | own
         return slot
+
+    async def _confirm_held(self, slot: Slot, text: str, status: CandidateStatus) -> Slot:
+        """Have the authority give a slot that it holds this value."""
+        if status is CandidateStatus.PROPOSED:
+            raise ValueRefused(
+                f"The slot {slot.name} is held by the authority, which takes no proposals.", hint="Confirm the value."
+            )
+        if len(text) > SLOT_VALUE_BYTES_MAX:
+            raise TooLarge(f"A slot's value exceeds {SLOT_VALUE_BYTES_MAX} bytes of ASCII JSON.")
+        if slot.definition is not None:
+            check_value(slot.name, slot.definition, slot.secret, text)
+        await self._handle.runner.tell(HoldSlot(self._handle.ref(), self._handle.key, slot.name, text))
+        return self._handle.view.slots[slot.name]
 
     def _text(self, name: str, value: object) -> str:
         """The value as canonical JSON. A refusal names the part of the value, but not of a secret one."""

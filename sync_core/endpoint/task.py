@@ -10,7 +10,8 @@ from types import TracebackType
 from typing import Literal, ParamSpec, TypeVar
 from weakref import WeakSet
 
-from sync_core.checked import check_instance, check_text, check_whole
+from sync_core.checked import check_flag, check_instance, check_text, check_whole
+from sync_core.document.approvals import RequestedApproval
 from sync_core.document.calls import CallState, PlannedCall
 from sync_core.document.handover import HandOverText, standing_hand_over
 from sync_core.document.view import TaskCompletion, TaskView
@@ -19,6 +20,7 @@ from sync_core.endpoint.brief import Brief, BriefView, tell
 from sync_core.endpoint.calls import CallPath
 from sync_core.endpoint.changes import Changes
 from sync_core.endpoint.explain import Explanation, explain
+from sync_core.endpoint.guarded import UNKNOWN, settle
 from sync_core.endpoint.handle import Handle
 from sync_core.endpoint.history import History, Message
 from sync_core.endpoint.model_tools import model_tools
@@ -32,7 +34,7 @@ from sync_core.endpoint.turns import Turns
 from sync_core.errors import AccessFixed
 from sync_core.ids import check_name, check_step
 from sync_core.limits import RECORD_NUMBER_MAX
-from sync_core.replica.commands import CompleteTask, HandOverTask, PlanCall
+from sync_core.replica.commands import CompleteTask, GiveApproval, HandOverTask, PlanCall
 from sync_core.values import JsonValue, canonical
 
 __all__ = ["Access", "Task"]
@@ -135,7 +137,12 @@ class Task:
 
         Raises what the tool raised (recorded as failed; the next call of the step is a new attempt), `KeyReused` for
         other arguments than the recorded ones, `NeedsCapability` (the step is planned for a capable device),
-        `NeedsAuthority` for an IRREVERSIBLE tool, `InDoubt`, `ResultUnavailable`, `VersionMismatch`, `ReadOnly`.
+        `InDoubt`, `ResultUnavailable`, `VersionMismatch`, `ReadOnly`.
+
+        A tool that is IRREVERSIBLE is started by a grant of the authority alone. Before it is, this raises `NeedsKey`,
+        `NeedsAuthority` (none is reachable; the step is planned), `NeedsApproval`, `RunningElsewhere`, `AlreadyDone`
+        (the entity's key, with the recorded result inside), `KeyRetired`. Whatever the tool raises but `DidNotHappen`,
+        and a cancellation while it runs, leaves its call in doubt.
         """
         _check_tool(tool)
         return await self._call_path.call(self._handle, step, tool, tool.bind(args, kwargs))
@@ -156,8 +163,43 @@ class Task:
         await handle.runner.tell(command)
 
     def in_doubt(self) -> tuple[RecordedCall, ...]:
-        """Return the calls that were started and have no outcome."""
+        """Return the calls that were started and of which nobody knows how they ended."""
         return tuple(call for call in self.calls.values() if call.state is CallState.IN_DOUBT)
+
+    async def settle(self, call: RecordedCall | str, *, happened: bool, result: object = UNKNOWN) -> None:
+        """Say of a call in doubt that cannot be undone whether it happened, having found out outside.
+
+        `call` is the call or its step; `result` what it returned, if that is known. The verdict stands for everybody,
+        also against what the device that ran it reports later. Raises `ValueRefused` for a call that is not in doubt,
+        `TooLarge`, `RunningElsewhere`, `NeedsAuthority`, `ReadOnly`.
+        """
+        step = call.step if isinstance(call, RecordedCall) else check_step(call)
+        await settle(self._handle, step, check_flag(happened, "happened"), result)
+
+    @property
+    def approvals(self) -> tuple[RequestedApproval, ...]:
+        """The calls of this business version that wait, or waited, for a person's approval, by step."""
+        asked = (request for request in self.view.approvals.values() if request.version == self.version)
+        return tuple(sorted(asked, key=lambda request: (request.step, request.id)))
+
+    async def approve(self, request: RequestedApproval | str) -> None:
+        """Say yes to a request of `approvals`, or to its id: one call, with exactly these arguments.
+
+        Durable when this returns, also offline; it counts once the authority took it, from a device that may approve
+        and was not the caller's. Raises `ValueRefused` for a request that is not there or shows other arguments than
+        it asks to approve, `ReadOnly` for a role that may not approve.
+        """
+        await self._judge(request, True, "")
+
+    async def reject(self, request: RequestedApproval | str, reason: str = "") -> None:
+        """Say no to a request, with a reason for whoever asked; see `approve`."""
+        await self._judge(request, False, check_text(reason, "reason"))
+
+    async def _judge(self, request: RequestedApproval | str, approved: bool, reason: str) -> None:
+        self._handle.check_writable()
+        asked = request.id if isinstance(request, RequestedApproval) else check_text(request, "request")
+        command = GiveApproval(self._handle.ref(), self._handle.key, asked, approved, reason)
+        await self._handle.runner.tell(command)
 
     async def pending_calls(self) -> tuple[PlannedCall, ...]:
         """Return what waits to be run: unanswered tool calls of the history in order, then planned steps."""

@@ -5,7 +5,7 @@ nothing is run: a loop goes on, and the model can correct itself. An error of a 
 try again or to answer it is the program's decision.
 """
 
-from sync_core.document.calls import CallState, PlannedCall
+from sync_core.document.calls import AUTHORITY_NEED, CallState, PlannedCall
 from sync_core.document.history import HistoryEntry
 from sync_core.endpoint.calls import CallPath
 from sync_core.endpoint.handle import Handle
@@ -50,7 +50,8 @@ class Turns:
     def can_run(self, pending: PlannedCall) -> bool:
         """Whether this endpoint has the tool and what it needs."""
         tool = self._tools.get(pending.tool)
-        return tool is not None and self._calls.can_run(tool.requires | set(pending.requires))
+        needs = set(pending.requires) - {AUTHORITY_NEED}
+        return tool is not None and self._calls.can_run(tool.requires | needs)
 
     async def run(self, pending: PlannedCall) -> Message:
         """Run a pending call, or take its record, and return the tool message, appended to the history once."""

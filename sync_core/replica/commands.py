@@ -195,7 +195,10 @@ class ClaimCall(TaskCommand, frozen=True):  # -> Claimed | CallRecorded
 
 
 class SettleCall(TaskCommand, frozen=True):  # -> None
-    """Say of a guarded call in doubt whether it happened; answered once the ruling is merged here."""
+    """Say of a guarded call in doubt whether it happened; answered once the ruling is merged here.
+
+    `tool` is empty for a step that is not known to be in doubt, which is refused.
+    """
 
     version: int
     step: str

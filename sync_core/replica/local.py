@@ -71,8 +71,11 @@ def _declare_slot(task: TaskReplica, command: c.DeclareSlot) -> None:
 
 
 def _check_not_held(task: TaskReplica, name: str) -> None:
-    if _document(task).slot(name).held:
-        raise NeedsAuthority(f"The slot {name} is held by the authority, which alone writes it.", hint="Confirm it.")
+    if _document(task).slot(name).for_authority:
+        raise NeedsAuthority(
+            f"The slot {name} is held by the authority, which alone writes it.",
+            hint="Confirm a value, from a device whose role may.",
+        )
 
 
 def _write_slot(task: TaskReplica, command: c.WriteSlot) -> None:

@@ -15,7 +15,16 @@ import msgspec
 
 from sync_core.document.calls import Call, CallRecorded, CallState
 from sync_core.entry import EntryKind
-from sync_core.errors import InDoubt, NeedsAuthority, ReadOnly, Refused, ResultUnavailable, SegueError, ValueRefused
+from sync_core.errors import (
+    InDoubt,
+    NeedsAuthority,
+    ReadOnly,
+    Refused,
+    ResultUnavailable,
+    RunningElsewhere,
+    SegueError,
+    ValueRefused,
+)
 from sync_core.ids import new_hex_id
 from sync_core.petitions import (
     AuthorityFrame,
@@ -108,6 +117,8 @@ class Petitions:
     def settle(self, task: TaskReplica, command: c.SettleCall) -> None:
         """Say of a call in doubt whether it happened."""
         self._core.session.check_may_write(EntryKind.CALL)
+        if not command.tool:
+            raise ValueRefused(f"Step {command.step} is not in doubt here.", hint="See task.in_doubt().")
         self._check_reachable()
         frame = SettleDoubt(
             task.key,
@@ -248,6 +259,8 @@ _LATER = "Connect to the relay, then call the step again; it waits."
 def _refusal(frame: Ruled) -> SegueError:
     if frame.code == "role":
         return ReadOnly(frame.sentence, hint="Log in with a token whose role may do this.")
+    if frame.code == "running":
+        return RunningElsewhere(frame.sentence)
     if frame.code == "not_in_doubt":
         return ValueRefused(frame.sentence)
     return Refused(frame.sentence)

@@ -8,7 +8,7 @@ from clients.desktop.rehearse.logs import Ask, AskOutcome, LineLog
 from clients.desktop.rehearse.recording import RecordedCall, Run, Said
 from clients.desktop.rehearse.schedule import Move
 from clients.desktop.rehearse.stand_ins import Asking
-from sync_core import NeedsAuthority, PlannedCall
+from sync_core import NeedsAuthority, NeedsKey, PlannedCall
 from sync_core.endpoint.points import CallPoint
 
 __all__ = ["Player"]
@@ -102,7 +102,7 @@ class Player:
             message = await device.ask(run.task, pending, Asking(number, run.number, call), kill)
             if message is None:
                 outcome = AskOutcome.KILLED
-        except NeedsAuthority:
+        except (NeedsAuthority, NeedsKey):
             # What the recorded agent was told goes into the history, so that the conversation can go on.
             outcome = AskOutcome.REFUSED
             task = await device.task(run.task)
@@ -117,7 +117,7 @@ class Player:
         try:
             content = await device.call_again(run.task, planned, Asking(number, run.number, call))
             self._log.append(Ask(number, run.number, call.number, device.name, AskOutcome.ANSWERED, _digest(content)))
-        except NeedsAuthority:
+        except (NeedsAuthority, NeedsKey):
             self._log.append(Ask(number, run.number, call.number, device.name, AskOutcome.REFUSED))
 
     async def _gather(self, run: Run) -> None:

@@ -18,6 +18,7 @@ __all__ = ["Faults", "Move", "schedule"]
 _KILL_SHARE = 0.3
 _OFFLINE_SHARE = 0.2
 _ELSEWHERE_SHARE = 0.5
+_POINTS = tuple(point for point in CallPoint if point is not CallPoint.AFTER_GRANT)
 _SPELL_CALLS_MAX = 3
 
 
@@ -68,7 +69,7 @@ def _move(chance: random.Random, holder: int, devices: int, faults: Faults, guar
     """
     device = _other(chance, holder, devices)
     draws = (chance.random(), chance.random(), chance.random())
-    point = chance.choice(list(CallPoint))
+    point = chance.choice(_POINTS)
     spell_calls = chance.randint(1, _SPELL_CALLS_MAX)
     elsewhere = _other(chance, device, devices)
     kill = point if faults.kills and not guarded and draws[0] < _KILL_SHARE else None

@@ -15,6 +15,7 @@ from sync_core.errors import (
     KeyReused,
     NeedsAuthority,
     NeedsCapability,
+    NeedsKey,
     ResultUnavailable,
     ValueRefused,
     VersionMismatch,
@@ -140,14 +141,14 @@ async def test_an_effect_given_as_text_guards_like_the_effect_itself(task: Task)
     ran = []
 
     @tool(effect="IRREVERSIBLE")  # type: ignore[arg-type]
-    async def pay(amount: int) -> int:
+    async def pay(amount: int, *, idempotency_key: str = "") -> int:
         ran.append(amount)
         return amount
 
     with pytest.raises(NeedsAuthority):
         await task.call("pay", pay, 5)
     assert ran == []
-    assert dict(task.calls) == {}
+    assert task.calls["pay"].attempts == ()
 
 
 async def test_two_coroutines_on_one_step_share_one_execution(task: Task) -> None:
@@ -220,7 +221,7 @@ async def test_a_call_cancelled_before_its_tool_started_is_not_left_in_doubt(tas
     assert await task.call("check", counter.count) == 10
 
 
-async def test_an_irreversible_tool_is_refused_before_anything_is_written_or_started(
+async def test_an_irreversible_tool_without_a_key_is_refused_before_anything_is_asked_or_written(
     phone: Endpoint, task: Task
 ) -> None:
     ran: list[int] = []
@@ -230,12 +231,32 @@ async def test_an_irreversible_tool_is_refused_before_anything_is_written_or_sta
         ran.append(amount)
 
     before = (await phone.stats()).store.entries
-    with pytest.raises(NeedsAuthority) as caught:
+    with pytest.raises(NeedsKey) as caught:
         await task.call("pay", pay, 5)
-    assert "effect=Effect.READ" in caught.value.hint
+    assert "idempotency_key" in caught.value.hint
     assert ran == []
     assert "pay" not in task.calls
     assert (await phone.stats()).store.entries == before
+
+
+async def test_an_irreversible_step_without_authority_is_planned_and_waits(task: Task) -> None:
+    ran: list[int] = []
+
+    @tool
+    def pay(amount: int, *, idempotency_key: str = "") -> None:
+        ran.append(amount)
+
+    for _ in range(2):
+        with pytest.raises(NeedsAuthority):
+            await task.call("pay", pay, 5)
+    assert ran == []
+    assert task.calls["pay"].state is CallState.PLANNED
+    assert task.calls["pay"].requires == ("authority",)
+    (waiting,) = await task.pending_calls()
+    assert waiting.step == "pay"
+    brief = task.brief()
+    assert "waits for the authority" in brief.text
+    assert brief.json["planned"][0]["waits_for_authority"] is True  # type: ignore[index, call-overload]
 
 
 @pytest.mark.parametrize("value", [object(), float("inf")])

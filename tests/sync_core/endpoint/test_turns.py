@@ -35,7 +35,7 @@ def greet(name: str) -> str:
 
 
 @tool
-def pay(amount: int) -> None:
+def pay(amount: int, *, idempotency_key: str = "") -> None:
     raise AssertionError("never run without an authority")
 
 
