@@ -70,7 +70,9 @@ TABLE = (
         "logs relay_process recording schedule stand_ins devices player stores figures report rehearsal command",
     ),
     Layer("clients/desktop", "findings routes", pure=True),
-    Layer("clients/desktop", "slot note task stats audit ending surroundings doctor services watch app __main__"),
+    Layer(
+        "clients/desktop", "slot note task stats audit guarded ending surroundings doctor services watch app __main__"
+    ),
 )
 CRDT_FILES = frozenset({"sync_core/document/shared.py"})
 

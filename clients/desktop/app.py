@@ -8,7 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 from clients.config import WrongUsage
-from clients.desktop import audit, doctor, ending, note, services, slot, stats, task, watch
+from clients.desktop import audit, doctor, ending, guarded, note, services, slot, stats, task, watch
 from clients.desktop.connection import configured, connected
 from clients.desktop.output import emit_error
 
@@ -21,6 +21,7 @@ _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
 _GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("A task", ("tasks", "show", "brief", "calls", "history", "watch", "slot", "note")),
+    ("What cannot be undone", ("explain",)),
     ("Its end", ("handover", "complete", "evict")),
     ("Audit", ("replay", "export", "restore")),
     ("Looking after it", ("doctor", "stats", "token", "relay", "demo", "rehearse")),
@@ -107,6 +108,7 @@ task.register(app)
 audit.register(app)
 app.add_typer(slot.app, name="slot")
 app.add_typer(note.app, name="note")
+guarded.register(app)
 ending.register(app)
 app.command("stats")(connected(stats.stats))
 app.command("doctor")(configured(doctor.doctor))

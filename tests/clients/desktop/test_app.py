@@ -34,6 +34,7 @@ NAMES = {
     "doctor",
     "handover",
     "complete",
+    "explain",
 }
 
 
