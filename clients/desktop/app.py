@@ -21,7 +21,10 @@ _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
 _GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("A task", ("tasks", "show", "brief", "calls", "history", "watch", "slot", "note")),
-    ("What cannot be undone", ("explain",)),
+    (
+        "What cannot be undone",
+        ("approvals", "approve", "reject", "doubts", "settle", "explain", "lift-barrier"),
+    ),
     ("Its end", ("handover", "complete", "evict")),
     ("Audit", ("replay", "export", "restore")),
     ("Looking after it", ("doctor", "stats", "token", "relay", "demo", "rehearse")),

@@ -31,7 +31,7 @@ async def handover(
     text: Annotated[str | None, typer.Option("--text", help="Give this closing text.")] = None,
     file: Annotated[Path | None, typer.Option("--file", help="Give this file's text; - for standard input.")] = None,
 ) -> Answer:
-    """Show a task's closing text, or give it with --text or --file. It is given once for each version."""
+    """Show a task's closing text, or give it. It is given once for each version, with --text or --file."""
     if text is not None and file is not None:
         raise WrongUsage("The text was given twice.", hint="Give it with --text or with --file.")
     given = read_file(file) if file is not None else text

@@ -7,16 +7,22 @@ import msgspec
 
 from clients.desktop.output import JsonDocument, Table
 from clients.desktop.read_token import encode_token
+from sync_core.document.approvals import RequestedApproval
 from sync_core.document.calls import Call
 from sync_core.document.notes import Note
 from sync_core.document.slots import Candidate, Slot, SlotState
 from sync_core.values import JsonValue, canonical
 
 __all__ = [
+    "approval_document",
+    "approval_lines",
+    "approvals_table",
     "call_document",
     "calls_table",
     "candidates_table",
     "clock_text",
+    "doubt_document",
+    "doubts_table",
     "message_line",
     "note_document",
     "slot_document",
@@ -117,6 +123,73 @@ def calls_table(calls: Iterable[Call]) -> Table:
         for call in calls
     )
     return Table(("STEP", "STATE", "TOOL", "DEVICE", "ATTEMPTS", "REQUIRES"), rows)
+
+
+def approval_document(task: str, request: RequestedApproval) -> dict[str, JsonDocument]:
+    """Return a request for approval; `genuine` is False if it shows other arguments than it asks to approve."""
+    return {
+        "task": task,
+        "request": request.id,
+        "step": request.step,
+        "version": request.version,
+        "tool": request.tool,
+        "arguments": None if request.arguments is None else msgspec.Raw(request.arguments.encode()),
+        "arguments_digest": request.digest,
+        "genuine": request.shows_what_it_asks,
+        "device": request.device,
+        "state": request.state.value,
+        "by": request.by or None,
+        "reason": request.reason or None,
+    }
+
+
+def approvals_table(requests: Iterable[tuple[str, RequestedApproval]]) -> Table:
+    """Return one row per request, each with its task."""
+    rows = tuple(
+        (request.id, task, request.step, request.tool, request.device, request.state.value, request.by)
+        for task, request in requests
+    )
+    return Table(("REQUEST", "TASK", "STEP", "TOOL", "ASKED BY", "STATE", "DECIDED BY"), rows)
+
+
+def approval_lines(request: RequestedApproval) -> tuple[str, ...]:
+    """Return what a person has to see before they decide: the arguments, whole."""
+    if request.arguments is None:
+        return (f"{request.id}  arguments too large to show, SHA-256 {request.digest}",)
+    if not request.shows_what_it_asks:
+        return (f"{request.id}  shows other arguments than it asks to approve: reject it",)
+    reason = f"  ({request.reason})" if request.reason else ""
+    return (f"{request.id}  {request.tool} {request.arguments}{reason}",)
+
+
+def doubt_document(task: str, call: Call) -> dict[str, JsonDocument]:
+    """Return a call in doubt: what was called with which arguments, and why nobody knows."""
+    shown = call.shown
+    arguments = None if shown is None or shown.arguments is None else msgspec.Raw(shown.arguments.encode())
+    return {
+        "task": task,
+        **call_document(call),
+        "arguments": arguments,
+        "entity": msgspec.Raw(shown.entity.encode()) if shown is not None and shown.entity else None,
+        "why": _doubt(call),
+    }
+
+
+def doubts_table(calls: Iterable[tuple[str, Call]]) -> Table:
+    """Return one row per call in doubt, each with its task."""
+    rows = tuple(
+        (task, call.step, call.tool, call.shown.effect.value if call.shown else "", call.device, _doubt(call))
+        for task, call in calls
+    )
+    return Table(("TASK", "STEP", "TOOL", "EFFECT", "DEVICE", "WHY"), rows)
+
+
+def _doubt(call: Call) -> str:
+    """Why nobody knows; what the tool said comes before what the authority only concluded."""
+    shown = call.shown
+    if shown is None:
+        return ""
+    return shown.error or shown.doubt or "It was started, and no outcome came."
 
 
 def message_line(message: Mapping[str, JsonValue]) -> str:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ReadNeeded", "app", "clear", "confirm", "list_slots", "propose", "resolve"]
 
-app = typer.Typer(help="List, propose, confirm, resolve and clear the slots of a task.", no_args_is_help=True)
+app = typer.Typer(help="List, propose, confirm, resolve and clear a task's slots.", no_args_is_help=True)
 
 _TaskKey = Annotated[str, typer.Argument(metavar="TASK", help="The task's key, for example expense/TRIP-118.")]
 _Name = Annotated[str, typer.Argument(metavar="SLOT", help="The slot's name.")]

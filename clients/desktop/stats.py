@@ -23,7 +23,7 @@ async def stats(
         float | None, typer.Option("--ttl-days", min=0, help="The relay's time to live, to warn of ages.")
     ] = None,
 ) -> Answer:
-    """Show sizes, growth and latencies, each with its warning level."""
+    """Show sizes, growth and latencies, with levels that warn."""
     ttl_s = None if ttl_days is None else ttl_days * _SECONDS_A_DAY
     if task is None:
         sending = await session.synced()

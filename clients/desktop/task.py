@@ -100,7 +100,7 @@ async def brief(
 
 
 async def calls(session: Session, task: _TaskKey) -> Answer:
-    """List the recorded and planned calls of the version that stands."""
+    """List the recorded and planned calls of the standing version."""
     async with session.task(task) as opened:
         sending = await session.synced()
         made = [call for (version, _), call in sorted(opened.view.calls.items()) if version == opened.version]

@@ -35,6 +35,12 @@ NAMES = {
     "handover",
     "complete",
     "explain",
+    "approvals",
+    "approve",
+    "reject",
+    "doubts",
+    "settle",
+    "lift-barrier",
 }
 
 
