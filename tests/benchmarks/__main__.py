@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.benchmarks import catch_up, compaction, growth, opening, propagation, slot_write
+from tests.benchmarks import catch_up, compaction, growth, guarded_call, opening, propagation, slot_write
 from tests.benchmarks.figures import FULL, QUICK, Benchmark, Figure, Scale
 from tests.benchmarks.machine import describe
 from tests.benchmarks.report import Report, as_json, misses, print_table
@@ -25,6 +25,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "propagation": propagation.run,
     "growth": growth.run,
     "compaction": compaction.run,
+    "guarded call": guarded_call.run,
 }
 
 
