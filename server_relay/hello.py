@@ -58,6 +58,9 @@ def say_hello(
 ) -> None:
     """Answer the Hello of this number, all of whose pages came: find lost logs, start the follow, tell the heads."""
     gone = _gone(log, positions)
+    if log.purged is not None:
+        # Nothing is lost that was deleted; a device that holds what was begun anew begins it here again.
+        positions = {}
     positions = {name: position for name, position in positions.items() if name not in gone}
     lost = [name for name, position in positions.items() if _is_lost(log, position, known)]
     for name in lost:
@@ -111,11 +114,7 @@ def _gone(log: TaskLog, positions: _Positions) -> frozenset[StreamName]:
     tombstone = log.tombstone
     if tombstone is None:
         return frozenset()
-    return frozenset(
-        name
-        for name, position in positions.items()
-        if position.epoch in tombstone.epochs or (tombstone.version and position.cursor)
-    )
+    return frozenset(name for name, position in positions.items() if position.epoch in tombstone.epochs)
 
 
 def _claimed_cursor(stream: StreamLog, position: StreamPosition | None) -> int:

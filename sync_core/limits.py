@@ -41,6 +41,8 @@ __all__ = [
     "TASK_CHARS_MAX",
     "TASK_WRITES_MAX",
     "TASK_WRITES_WARNING",
+    "TOMBSTONES_MAX",
+    "TOMBSTONE_KEEP_MS",
     "TTL_WARNING_PERCENT",
     "WRITE_LATENCY_WARNING_MS",
 ]
@@ -88,6 +90,10 @@ WRITE_LATENCY_WARNING_MS = 250
 SYNC_LATENCY_WARNING_MS = 1_000
 LATENCY_MAX_MS = 5_000
 """So long opening a task waits by default: a slower relay is to it as none."""
+
+# Tombstones on a device; a relay's own are kept as long as its settings say.
+TOMBSTONES_MAX = 1_000
+TOMBSTONE_KEEP_MS = 90 * 24 * 3600 * 1000
 
 # Notes: three-way merge; one command merges, so no round is ever lost to another write.
 DIFF_EDITS_MAX = 500

@@ -29,8 +29,8 @@ TABLE = (
     Layer(
         "sync_core/replica",
         "writes changes commands outbox stream effects session telling core follow transfers loaded task tally"
-        " following local opening snapshots log recovery adoption digests table petitions frames loading desk link"
-        " replica",
+        " following local endings opening snapshots log recovery adoption digests table petitions frames loading desk"
+        " link replica",
         pure=True,
     ),
     Layer(

@@ -23,6 +23,7 @@ __all__ = [
     "SlotChanged",
     "Status",
     "TaskDiverged",
+    "TaskPurged",
     "VersionChanged",
 ]
 
@@ -143,6 +144,18 @@ class TaskDiverged(msgspec.Struct, frozen=True, tag="diverged"):
     device: str
 
 
+class TaskPurged(msgspec.Struct, frozen=True, tag="purged"):
+    """The task was deleted everywhere on purpose, here or elsewhere; `reason` is purged, expired or completed.
+
+    `set_aside` entries of this device had never been sent: they are kept in its file, out of everything else.
+    """
+
+    task: str
+    version: int
+    reason: str
+    set_aside: int
+
+
 class Resync(msgspec.Struct, frozen=True, tag="resync"):
     """The watcher was too slow: changes were dropped, read the task anew."""
 
@@ -162,5 +175,6 @@ Change = (
     | EntrySetAside
     | EntryQuarantined
     | TaskDiverged
+    | TaskPurged
     | Resync
 )

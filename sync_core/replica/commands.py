@@ -37,6 +37,7 @@ __all__ = [
     "OpenTask",
     "PlanCall",
     "PopHistory",
+    "PurgeTask",
     "QueryTasks",
     "ReadNote",
     "RequestApproval",
@@ -71,6 +72,10 @@ class CloseTask(TaskCommand, frozen=True):  # -> None
 
 class EvictTask(TaskCommand, frozen=True):  # -> None
     """Forget the task on this device; refused with `UnsentWork` while an entry has no receipt."""
+
+
+class PurgeTask(TaskCommand, frozen=True):  # -> None
+    """Delete the task here at once, and everywhere when the relay hears of it. What was not sent is kept aside."""
 
 
 class CompactTask(TaskCommand, frozen=True):  # -> None
@@ -297,6 +302,7 @@ Command = (
     | CloseTask
     | EvictTask
     | CompactTask
+    | PurgeTask
     | DeclareSlot
     | WriteSlot
     | ClearSlot

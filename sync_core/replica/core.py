@@ -5,7 +5,7 @@ import msgspec
 from sync_core.ids import Entropy, new_writer
 from sync_core.replica.effects import Effect, SendFrame, Written
 from sync_core.replica.session import Session
-from sync_core.replica.writes import Write
+from sync_core.replica.writes import Tombstone, Write
 from sync_core.wire import ClientFrame
 
 __all__ = ["Core", "ReplicaSettings"]
@@ -34,7 +34,7 @@ class ReplicaSettings(msgspec.Struct, frozen=True):
 
 
 class Core:
-    """The identity of this opening and the effects that are being collected."""
+    """The identity of this opening and the effects that are being collected. `tombstones` are by task, oldest first."""
 
     def __init__(self, subject: str, device: str, entropy: Entropy, settings: ReplicaSettings) -> None:
         self.subject = subject
@@ -46,6 +46,7 @@ class Core:
         self.now_ms = 0
         self.wall_ms = 0
         self.effects: list[Effect] = []
+        self.tombstones: dict[str, Tombstone] = {}
 
     def take(self) -> list[Effect]:
         """Return what was collected and start anew."""

@@ -2,18 +2,19 @@
 
 from collections.abc import Iterable
 
+from sync_core.entry import EntryKind
 from sync_core.errors import Closed, ResultUnavailable, SegueError, UnsentWork
-from sync_core.frames import Listing, ListTasks
+from sync_core.frames import Listing, ListTasks, Purge
 from sync_core.ids import check_task
 from sync_core.replica import commands as c
 from sync_core.replica import effects as e
-from sync_core.replica import frames, local
+from sync_core.replica import endings, frames, local
 from sync_core.replica.core import Core
 from sync_core.replica.opening import Barrier
 from sync_core.replica.petitions import Petitions
 from sync_core.replica.table import TaskTable
 from sync_core.replica.task import Opening, TaskReplica
-from sync_core.replica.writes import DropTask
+from sync_core.replica.writes import DropTask, Tombstone
 
 __all__ = ["Desk"]
 
@@ -71,6 +72,37 @@ class Desk:
             self._table.forget(task, evicted=True)
             self._reply(command.ref, None)
 
+    def on_purge(self, command: c.PurgeTask) -> None:
+        """Delete a task: here at once, at the relay now or with the next login."""
+        task = self._open_task(command)
+        if task is None or not self._table.ready(task, command):
+            return
+        assert task.document is not None
+        try:
+            self._core.session.check_may_write(EntryKind.VERSION)
+        except SegueError as error:
+            self._fail(command.ref, error)
+            return
+        tombstone = self.bury(task, task.document.view().version, "purged", told=False)
+        if self._core.session.logged_in:
+            self._core.send(Purge(tombstone.task, tombstone.version, tombstone.epochs, tombstone.reason))
+        self._reply(command.ref, None)
+
+    def bury(self, task: TaskReplica, version: int, reason: str, *, told: bool) -> Tombstone:
+        """Drop a task that was purged; who waits to open it is judged anew, by what is here then."""
+        openings, task.openings = task.openings, ()
+        parked = self._table.unpark(task.key)
+        tombstone = endings.bury(task, version, reason, told=told)
+        self.give_up(task, parked, endings.purged(tombstone))
+        self._table.forget(task, evicted=True)
+        if openings:
+            again = self._table.get_or_add(task.key)
+            again.openings = openings
+            self._table.touch(again)
+            again.reload()
+            self._table.following.want(again)
+        return tombstone
+
     def on_compact(self, command: c.CompactTask) -> None:
         """Compact at the next reading of the task, which is asked for now."""
         task = self._table.get(command.task)
@@ -122,11 +154,13 @@ class Desk:
     def on_blob(self, event: e.BlobLoaded) -> None:
         """Deliver a blob to whoever waits for it: an upload, a command, a snapshot; else ask the relay."""
         task = self._table.get(event.task)
+        refs = self._fetches.pop((event.task, event.sha256), [])
         if task is None:
+            for ref in refs:
+                self._fail(ref, self._not_open(event.task))
             return
         self._table.touch(task)
         task.transfers.on_loaded(event.sha256, event.data)
-        refs = self._fetches.pop((event.task, event.sha256), [])
         if event.data is not None:
             for ref in refs:
                 self._reply(ref, event.data)
@@ -238,7 +272,7 @@ class Desk:
             for task in touched:
                 barrier.check(task)
             barrier.forget(self._table.gone)
-            if not barrier.open:
+            if not barrier.open and all(tombstone.told for tombstone in self._core.tombstones.values()):
                 self._barriers.remove(barrier)
                 self._reply(barrier.ref, None)
         self._table.gone.clear()
@@ -246,9 +280,13 @@ class Desk:
     def _open_task(self, command: c.TaskCommand) -> TaskReplica | None:
         task = self._table.get(command.task)
         if task is None or not task.handles:
-            self._fail(command.ref, _not_open())
+            self._fail(command.ref, self._not_open(command.task))
             return None
         return task
+
+    def _not_open(self, task: str) -> SegueError:
+        tombstone = self._core.tombstones.get(task)
+        return _not_open() if tombstone is None else endings.purged(tombstone)
 
     def _reply(self, ref: int, value: object) -> None:
         self._core.emit(e.Reply(ref, value))

@@ -9,6 +9,7 @@ from sync_core.frames import Entries, Heads, Receipt, Refusal, RefusalCode, Stre
 from sync_core.replica.adoption import check_offers, use_snapshot
 from sync_core.replica.changes import EntrySetAside
 from sync_core.replica.effects import Fail, Reply
+from sync_core.replica.endings import empty_log
 from sync_core.replica.loaded import Rewrite
 from sync_core.replica.log import advance
 from sync_core.replica.outbox import key_of
@@ -70,6 +71,9 @@ def on_news(task: TaskReplica, frame: Heads) -> None:
 
 
 def _on_head(task: TaskReplica, stream: StreamReplica, told: StreamHead) -> bool:
+    if told.emptied:
+        empty_log(task, stream, told.epoch)
+        return False
     if stream.epoch != told.epoch and stream.cursor:
         start_epoch(task, stream, told.epoch)
         return True

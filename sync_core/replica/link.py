@@ -26,6 +26,7 @@ from sync_core.replica.adoption import on_snapshot_stored
 from sync_core.replica.changes import LinkState
 from sync_core.replica.core import Core
 from sync_core.replica.desk import Desk
+from sync_core.replica.endings import begin_again, learn, log_is_gone, on_answer, tell_tombstones
 from sync_core.replica.session import SessionEvent
 from sync_core.replica.table import TaskTable
 from sync_core.replica.task import TaskReplica
@@ -104,6 +105,7 @@ class Link:
         session.role = role_named(frame.role)
         session.authority = frame.authority
         session.relay_time_ms = frame.relay_time_ms
+        tell_tombstones(self._core, (task.key for task in self._table.tasks.values() if task.followed))
         for task in self._table.tasks.values():
             if task.followed or task.openings:
                 self._table.following.want(task)
@@ -119,11 +121,13 @@ class Link:
         frame = event.frame
         key = getattr(frame, "task", None) or split_stream(getattr(frame, "stream", ""))[0]
         task = self._table.get(key)
+        if isinstance(frame, Heads):
+            on_answer(self._core, frame)
         if task is None:
             return
         self._table.touch(task)
         if isinstance(frame, Heads):
-            self._on_heads(task, frame)
+            self._on_heads(task, event, frame)
         elif isinstance(frame, BlobStored):
             if task.transfers.on_stored(frame):
                 on_snapshot_stored(task, frame.sha256)
@@ -140,9 +144,17 @@ class Link:
         elif self._table.ready(task, event):
             self._on_document_frame(task, frame)
 
-    def _on_heads(self, task: TaskReplica, frame: Heads) -> None:
+    def _on_heads(self, task: TaskReplica, event: e.FrameReceived, frame: Heads) -> None:
         session = self._core.session
         session.relay_time_ms = max(session.relay_time_ms, frame.relay_time_ms)
+        is_news = not frame.answers and task.follow.known is not None
+        if not is_news and frame.answers != task.follow.hello_number:
+            return
+        if frame.purged_version or any(told.emptied for told in frame.streams):
+            if not self._table.ready(task, event):
+                return  # What waits to be sent must be at hand before anything goes.
+            if self._is_over(task, frame):
+                return
         if frame.answers == task.follow.hello_number:
             self._table.following.on_heads(task)
             frames.on_heads(task, frame)
@@ -150,6 +162,24 @@ class Link:
                 self._desk.on_heads(task)
         elif not frame.answers and task.follow.known is not None:
             frames.on_news(task, frame)
+
+    def _is_over(self, task: TaskReplica, frame: Heads) -> bool:
+        """Deal with a task that was purged; returns whether that is all that there is to say of it."""
+        if not task.has_content:
+            if frame.purged_version:
+                learn(self._core, frame)
+            return False
+        assert task.document is not None
+        version = task.document.view().version
+        is_gone = log_is_gone(frame)
+        if not is_gone and (not frame.purged_version or version > frame.purged_version):
+            if not frame.purged_version:
+                return False
+            self._table.following.on_heads(task)
+            begin_again(task)
+            return True
+        self._desk.bury(task, frame.purged_version or version, frame.purged_for or "purged", told=True)
+        return True
 
     def _on_document_frame(self, task: TaskReplica, frame: object) -> None:
         if isinstance(frame, Entries):

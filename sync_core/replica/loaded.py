@@ -36,10 +36,10 @@ class Agenda:
     `rewrites`: own operations to be written again. `bring_back`: merged content to be put into the outbox (rule J).
     `compactions`: commands to be answered once the stored updates are merged. `doubted`: the stream whose digest
     another device contradicted. `snapshot_wanted`: the stream of which the relay wants a snapshot. `offers_to_check`:
-    the streams of which another device offered one.
+    the streams of which another device offered one. `to_compact`: the conversation went, so what is left is merged.
     """
 
-    __slots__ = ("bring_back", "compactions", "doubted", "offers_to_check", "rewrites", "snapshot_wanted")
+    __slots__ = ("bring_back", "compactions", "doubted", "offers_to_check", "rewrites", "snapshot_wanted", "to_compact")
 
     def __init__(self) -> None:
         self.rewrites: list[Rewrite] = []
@@ -48,6 +48,7 @@ class Agenda:
         self.doubted: StreamName | None = None
         self.snapshot_wanted: StreamName | None = None
         self.offers_to_check: list[StreamName] = []
+        self.to_compact = False
 
 
 class Loaded:

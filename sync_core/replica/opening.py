@@ -7,6 +7,7 @@ from sync_core.errors import NotSyncedYet, ReadOnly, Refused, SegueError, TaskNo
 from sync_core.ids import StreamName
 from sync_core.replica.changes import LinkState
 from sync_core.replica.effects import Fail, Reply
+from sync_core.replica.endings import check_not_purged
 from sync_core.replica.outbox import Key
 from sync_core.replica.task import Opening, TaskReplica
 from sync_core.replica.writes import FollowTask
@@ -46,6 +47,8 @@ def _open(task: TaskReplica, opening: Opening) -> object:
     """Open here and now; see the design's section 7."""
     assert task.document is not None
     if not task.has_content:
+        if not opening.create:
+            check_not_purged(task.core, task.key, 0)
         _refuse_unknown(task, opening)
     elif not task.followed and not task.core.session.logged_in:
         # What a device follows it has once held whole; of this one a first reading was cut off.
@@ -56,6 +59,8 @@ def _open(task: TaskReplica, opening: Opening) -> object:
     wanted = known if opening.version is None else opening.version
     if wanted < known:
         raise VersionMismatch(f"Version {wanted} was asked for, but {known} stands.")
+    if not task.has_content:
+        check_not_purged(task.core, task.key, wanted)
     if not task.has_content or wanted > known:
         if not opening.write:
             raise ReadOnly(f"Version {wanted} of the task does not exist yet, and this handle may only read.")

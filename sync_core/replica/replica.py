@@ -18,6 +18,7 @@ from sync_core.replica.adoption import check_offers, confirm_offers
 from sync_core.replica.changes import Status
 from sync_core.replica.core import Core, ReplicaSettings
 from sync_core.replica.desk import Desk
+from sync_core.replica.endings import take_back
 from sync_core.replica.link import Link
 from sync_core.replica.loading import install, snapshots_missing
 from sync_core.replica.log import advance, ask_snapshot
@@ -25,7 +26,7 @@ from sync_core.replica.opening import settle_openings
 from sync_core.replica.table import TaskTable
 from sync_core.replica.tally import Tally
 from sync_core.replica.task import TaskReplica
-from sync_core.replica.writes import DropTask, FollowedTask, TaskImage, task_of
+from sync_core.replica.writes import DropTask, FollowedTask, PutTombstone, TaskImage, Tombstone, task_of
 
 __all__ = ["Replica"]
 
@@ -33,7 +34,8 @@ __all__ = ["Replica"]
 class Replica:
     """A device's replica of all the tasks that it follows, for one subject.
 
-    `followed` is what the store says at opening. `entropy` is the operating system's, or a seeded source.
+    `followed` and `tombstones` are what the store says at opening. `entropy` is the operating system's, or a seeded
+    source.
     """
 
     def __init__(
@@ -43,12 +45,14 @@ class Replica:
         entropy: Entropy,
         followed: tuple[FollowedTask, ...] = (),
         settings: ReplicaSettings | None = None,
+        tombstones: tuple[Tombstone, ...] = (),
     ) -> None:
         self._core = Core(subject, device, entropy, settings or ReplicaSettings())
+        self._core.tombstones = {tombstone.task: tombstone for tombstone in tombstones}
         self._table = TaskTable(self._core, followed)
         self._desk = Desk(self._core, self._table)
         self._link = Link(self._core, self._table, self._desk)
-        self._tally = Tally(self._core.session, self._table.tasks.values())
+        self._tally = Tally(self._core.session, self._table.tasks.values(), tombstones)
 
     @property
     def status(self) -> Status:
@@ -188,8 +192,9 @@ class Replica:
     def _look_after(self, task: TaskReplica, image: TaskImage) -> None:
         """Do what needs the whole image at hand: compaction, snapshots, a digest that differed."""
         compactions, task.agenda.compactions = task.agenda.compactions, []
+        to_compact, task.agenda.to_compact = task.agenda.to_compact, False
         error: SegueError | None = None
-        if compactions or recovery.compaction_due(self._core, image):
+        if compactions or to_compact or recovery.compaction_due(self._core, image):
             try:
                 if recovery.compact(task, image):
                     task.loaded.snapshots.clear()
@@ -205,6 +210,7 @@ class Replica:
 
     def _on_commit_failed(self, event: e.CommitFailed) -> None:
         """Nothing of these effects happened: what was in memory is dropped and read again, order is kept."""
+        dropped: set[str] = set()
         for effect in event.effects:
             if _stands_alone(effect):
                 self._core.emit(effect)
@@ -217,6 +223,11 @@ class Replica:
                     opened.handles -= 1
             if isinstance(effect, e.Written) and isinstance(effect.write, DropTask):
                 self._table.take_back(effect.write.task).loading = True
+                dropped.add(effect.write.task)
+        for effect in event.effects:
+            write = effect.write if isinstance(effect, e.Written) else None
+            if isinstance(write, PutTombstone) and write.tombstone.task in dropped:
+                take_back(self._core, write.tombstone.task)
         at_work = {task.key: task for task in self._table.active.values() if task.document is not None or task.loading}
         for task in {**at_work, **self._written(event)}.values():
             self._start_over(task)
@@ -251,7 +262,7 @@ class Replica:
             if not (task.followed or task.needed):
                 self._table.forget(task)
         for key in self._table.gone:
-            self._tally.forget(key)
+            self._tally.forget(key, self._core.tombstones.get(key))
         self._table.following.pump(touched)
         self._desk.settle(touched.values())
         self._table.following.rest(touched)
@@ -271,6 +282,7 @@ _COMMANDS: dict[type, Callable[..., None]] = {
     c.OpenTask: Desk.on_open,
     c.CloseTask: Desk.on_close,
     c.EvictTask: Desk.on_evict,
+    c.PurgeTask: Desk.on_purge,
     c.CompactTask: Desk.on_compact,
     c.MergeNote: Desk.on_merge_note,
     c.FetchBlob: Desk.on_fetch,

@@ -61,7 +61,9 @@ class Device(Driver[DeviceEvent, fx.Effect]):
         self.start()
         self.clock.reboot()
         entropy = Random(f"{self.world.seed} entropy {self.label} {self.life}").randbytes
-        self.replica = Replica(self.world.subject, self.name, entropy, self.disk.followed_tasks(), self.settings)
+        self.replica = Replica(
+            self.world.subject, self.name, entropy, self.disk.followed_tasks(), self.settings, self.disk.tombstones()
+        )
         self.views = {}
         self._answers = {}
         self._out = None

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from random import Random
 from typing import TypeVar
 
+from server_relay.config import RelaySettings
 from sync_core.document.calls import CallBegun
 from sync_core.document.document import TaskDocument
 from sync_core.document.slots import CandidateStatus, Slot, SlotDefinition
@@ -52,7 +53,7 @@ class Device:
         """Start a new process on the disk."""
         entropy = self.fleet.random.randbytes
         settings = ReplicaSettings(has_relay=True)
-        self.replica = Replica("acme", self.name, entropy, self.disk.followed_tasks(), settings)
+        self.replica = Replica("acme", self.name, entropy, self.disk.followed_tasks(), settings, self.disk.tombstones())
         self.outgoing: list[ClientFrame] = []
         self.replies: dict[int, object] = {}
         self.views: dict[str, TaskView] = {}
@@ -202,9 +203,9 @@ class Device:
 class Fleet:
     """Devices and their relay. Everything is seeded."""
 
-    def __init__(self, seed: int = 7) -> None:
+    def __init__(self, seed: int = 7, settings: RelaySettings | None = None) -> None:
         self.random = Random(seed)
-        self.relay = Harness(seed=seed)
+        self.relay = Harness(seed=seed, settings=settings)
         self.now_ms = 1_000
         self.devices: list[Device] = []
 
