@@ -1,12 +1,12 @@
 """What the authority ruled, as a table: grants, doubts, verdicts, approvals, and the slots that it holds.
 
 Nothing here comes from anybody but the authority, except requests, which claim nothing, and what people said to them,
-which counts for nothing until it was ruled on. Grow-only; the order in which rulings come does not matter, but for the
-values of held slots, which the log's order decides.
+which counts for nothing until it was ruled on. Grow-only; the order in which rulings come does not matter: where one
+follows another, for approvals and held slots, the log's order decides.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 
@@ -44,12 +44,25 @@ class Moved(msgspec.Struct, frozen=True):
     slots: frozenset[str] = frozenset()
 
 
-class _Value(msgspec.Struct, frozen=True):
-    """A ruling on a held slot. `rank`: the log's order, and what was brought back from a lost log before the rest."""
+class _InOrder(Generic[_T]):
+    """Rulings in the log's order; what was brought back from a lost log comes before what the new one began with."""
 
-    rank: tuple[bool, int, int]
-    held: Held
-    at_ms: int
+    def __init__(self) -> None:
+        self._ranked: dict[tuple[int, int], tuple[tuple[bool, int, int], _T, int]] = {}
+
+    def __len__(self) -> int:
+        return len(self._ranked)
+
+    def add(self, record: _T, entry: Entry) -> None:
+        """Take a ruling, or the place that one got which is here already."""
+        live = entry.relay_seq is not None and entry.vouched_by is None
+        rank = (live, entry.relay_seq or 0, entry.writer_seq)
+        self._ranked[entry.writer, entry.writer_seq] = (rank, record, entry.at_ms)
+
+    def all(self) -> list[tuple[_T, int]]:
+        """Return every ruling with the relay's time of it."""
+        ranked = sorted(self._ranked.values(), key=lambda item: item[0])
+        return [(record, at_ms) for _, record, at_ms in ranked]
 
 
 class Guarded:
@@ -63,9 +76,8 @@ class Guarded:
         self._contradicted: dict[_CallKey, set[Contradicted]] = {}
         self._requests: dict[str, RequestedApproval] = {}
         self._given: dict[str, list[str]] = {}
-        self._approved: dict[str, list[tuple[int, int, Approved]]] = {}
-        self._used: dict[str, set[str]] = {}
-        self._held: dict[str, dict[tuple[int, int], _Value]] = {}
+        self._ruled: dict[str, _InOrder[Approved | Granted]] = {}
+        self._held: dict[str, _InOrder[Held]] = {}
 
     # --- what came ----------------------------------------------------------------------------------------------------
 
@@ -86,14 +98,14 @@ class Guarded:
         """Take a ruling."""
         match record:
             case Held():
-                self._hold(record, entry)
+                self._held.setdefault(record.slot, _InOrder()).add(record, entry)
                 return Moved(slots=frozenset({record.slot}))
             case Approved():
                 approval = request_id(record.step, record.version, record.tool, record.arguments_digest)
-                self._approved.setdefault(approval, []).append((entry.at_ms, entry.writer_seq, record))
+                self._ruled.setdefault(approval, _InOrder()).add(record, entry)
                 return Moved(approvals=frozenset({approval}))
             case Granted():
-                self._grant(record)
+                self._grant(record, entry)
             case Doubted():
                 self._doubted[record.attempt] = _least(self._doubted.get(record.attempt), record)
             case Settled():
@@ -105,22 +117,16 @@ class Guarded:
         # A verdict may also say that an approval was used up for nothing.
         return Moved(frozenset({(record.version, record.step)}), frozenset(self._approvals_of(record.attempt)))
 
-    def _grant(self, record: Granted) -> None:
+    def _grant(self, record: Granted, entry: Entry) -> None:
         self._granted[record.attempt] = _least(self._granted.get(record.attempt), record)
         self._attempts.setdefault((record.version, record.step), set()).add(record.attempt)
-        if record.approved_by:
-            approval = request_id(record.step, record.version, record.tool, record.arguments_digest)
-            self._used.setdefault(approval, set()).add(record.attempt)
+        for approval in self._approvals_of(record.attempt):
+            self._ruled.setdefault(approval, _InOrder()).add(record, entry)
 
     def _approvals_of(self, attempt: str) -> Iterable[str]:
         grant = self._granted.get(attempt)
         if grant is not None and grant.approved_by:
             yield request_id(grant.step, grant.version, grant.tool, grant.arguments_digest)
-
-    def _hold(self, record: Held, entry: Entry) -> None:
-        live = entry.relay_seq is not None and entry.vouched_by is None
-        value = _Value((live, entry.relay_seq or 0, entry.writer_seq), record, entry.at_ms)
-        self._held.setdefault(record.slot, {})[entry.writer, entry.writer_seq] = value
 
     # --- calls --------------------------------------------------------------------------------------------------------
 
@@ -172,23 +178,32 @@ class Guarded:
 
     def waits_to_be_ruled(self, approval: str, device: str) -> bool:
         """Whether this device said yes or no to a request and the authority has not ruled on it yet."""
-        ruled = sum(ruling.device == device for _, _, ruling in self._approved.get(approval, ()))
+        ruled = sum(isinstance(ruling, Approved) and ruling.device == device for ruling in self._rulings(approval))
         return self._given.get(approval, []).count(device) > ruled
 
+    def _rulings(self, approval: str) -> list[Approved | Granted]:
+        return [ruling for ruling, _ in self._ruled[approval].all()] if approval in self._ruled else []
+
     def _standing(self, request: RequestedApproval) -> RequestedApproval:
-        rulings = [ruling for *_, ruling in sorted(self._approved.get(request.id, ()), key=lambda item: item[:2])]
-        approvals = [ruling for ruling in rulings if ruling.approved]
-        used = self._used.get(request.id, set())
-        # A no withdraws every yes before it.
-        if len(approvals) > len(used) and rulings[-1].approved:
-            state, last = ApprovalState.APPROVED, approvals[-1:]
-        elif any(self._may_have_happened(attempt) for attempt in used):
-            state, last = ApprovalState.USED, approvals[-1:]
-        elif rulings and not rulings[-1].approved:
-            state, last = ApprovalState.REJECTED, rulings[-1:]
+        unused: list[Approved] = []
+        last: Approved | None = None
+        used = False
+        for ruling in self._rulings(request.id):
+            if isinstance(ruling, Granted):
+                used = used or self._may_have_happened(ruling.attempt)
+                last = unused.pop() if unused else last
+            else:
+                # A no withdraws every yes before it.
+                unused, last = ([*unused, ruling], ruling) if ruling.approved else ([], ruling)
+        if unused:
+            state, last = ApprovalState.APPROVED, unused[-1]
+        elif used:
+            state = ApprovalState.USED
+        elif last is not None and not last.approved:
+            state = ApprovalState.REJECTED
         else:
             return request
-        by, reason = (last[0].principal, last[0].reason) if last else ("", "")
+        by, reason = (last.principal, last.reason) if last is not None else ("", "")
         return msgspec.structs.replace(request, state=state, by=by, reason=reason)
 
     def _may_have_happened(self, attempt: str) -> bool:
@@ -213,14 +228,13 @@ class Guarded:
         values = self._held.get(slot.name)
         if values is None:
             return slot
-        last = max(values.values(), key=lambda value: value.rank)
-        text = last.held.value
+        last, at_ms = values.all()[-1]
+        text = last.value
         error = None
         candidates: tuple[Candidate, ...] = ()
         if text is not None:
-            n, device = len(values), last.held.device
-            status = CandidateStatus.CONFIRMED
-            candidates = (Candidate(HELD_BY_AUTHORITY, text, status, n, device, HELD_BY_AUTHORITY, last.at_ms),)
+            n, status = len(values), CandidateStatus.CONFIRMED
+            candidates = (Candidate(HELD_BY_AUTHORITY, text, status, n, last.device, HELD_BY_AUTHORITY, at_ms),)
             error = schema_error(slot.definition, slot.secret, text) if slot.definition is not None else None
         return msgspec.structs.replace(
             slot,

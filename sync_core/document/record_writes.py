@@ -7,7 +7,7 @@ entry.
 import msgspec
 
 from sync_core.completion import WriterTables
-from sync_core.document.approvals import approval_of, request_id
+from sync_core.document.approvals import ApprovalState, approval_of, request_id
 from sync_core.document.calls import Call, CallRecorded, CallState, check_arguments, check_begin
 from sync_core.document.handover import check_hand_over
 from sync_core.document.records import Records, Touched
@@ -121,14 +121,16 @@ class RecordWrites:
         return ApprovalRequest(step, version, tool, arguments_digest, self._next_n(), shown)
 
     def give_approval(self, approval: str, device: str, approved: bool, reason: str) -> Approval | None:
-        """Return this device's yes or no to a request, None if it said something that was not ruled on yet.
+        """Return this device's yes or no to a request; None if it said something that was not ruled on yet, or if a
+        yes to it stands.
 
         Raises `ValueRefused` for a request that is not there, or shows other arguments than it asks to approve.
         """
         request = self._records.guarded.approvals().get(approval)
         if request is None:
             raise ValueRefused("There is no such request for approval.", hint="Take one from task.approvals.")
-        if self._records.guarded.waits_to_be_ruled(approval, device):
+        stands = approved and request.state is ApprovalState.APPROVED
+        if stands or self._records.guarded.waits_to_be_ruled(approval, device):
             return None
         return approval_of(request, approved, reason)
 

@@ -140,8 +140,10 @@ class Records:
             return Touched(completed=True)
         if entry.kind is EntryKind.HANDOVER and (versions := self.handovers.place(entry)):
             return Touched(handovers=versions)
-        if entry.kind is EntryKind.RULING and isinstance(record := decode_record(entry.kind, entry.payload), Held):
-            return self._moved(self.guarded.rule(record, entry))
+        if entry.kind is EntryKind.RULING:
+            record = decode_record(entry.kind, entry.payload)
+            if isinstance(record, (Held, Approved, Granted)):
+                return self._moved(self.guarded.rule(record, entry))
         return None
 
     def _step(self, version: int, step: str) -> _Step:
