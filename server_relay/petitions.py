@@ -13,7 +13,7 @@ from server_relay.streams import Known, TaskLog
 from sync_core.errors import ProtocolError, ValueRefused
 from sync_core.ids import check_name, check_step
 from sync_core.limits import RECORD_NUMBER_MAX, RESULT_INLINE_BYTES_MAX, SLOT_VALUE_BYTES_MAX
-from sync_core.parts import Role
+from sync_core.parts import HOLDERS, LIFTERS
 from sync_core.petitions import Claim, ClaimAnswer, ClaimVerdict, HoldSlot, LiftBarrier, Petition, Ruled, SettleDoubt
 from sync_core.rulings import Held
 from sync_core.values import parse
@@ -22,7 +22,6 @@ __all__ = ["end_lease_of", "petition"]
 
 _NO_AUTHORITY = "This relay does not rule on calls that cannot be undone."
 _NO_HELLO = "This connection has not said where it is in the task."
-_MAY_HOLD = frozenset({Role.AUTHORITY, Role.ADMIN})
 _TEXT_CHARS_MAX = 4_096
 _RELEASES_MAX = 16
 
@@ -116,7 +115,7 @@ def _settle(
 def _hold(
     turn: Turn, log: TaskLog, session: Session, frame: HoldSlot, grant: Grant, keeper: Keeper
 ) -> tuple[RelayRead, ...]:
-    if frame.value is not None and grant.role not in _MAY_HOLD:
+    if frame.value is not None and grant.role not in HOLDERS:
         _decline(turn, session, frame, "role", f"The role {grant.role.value} may not write slots that are held.")
     elif frame.value is not None and len(frame.value.encode()) > SLOT_VALUE_BYTES_MAX:
         _decline(turn, session, frame, "too_large", f"The value exceeds {SLOT_VALUE_BYTES_MAX} bytes.")
@@ -134,7 +133,7 @@ def _hold(
 def _lift(
     turn: Turn, log: TaskLog, session: Session, frame: LiftBarrier, grant: Grant, known: Known, keeper: Keeper
 ) -> tuple[RelayRead, ...]:
-    if grant.role is not Role.ADMIN:
+    if grant.role not in LIFTERS:
         _decline(turn, session, frame, "role", "Only an admin lifts the barrier.")
         return NO_READS
     reads = keeper.read(ReadKeys(*log.key), known)

@@ -18,7 +18,18 @@ from sync_core.entry import EntryKind
 from sync_core.errors import ValueRefused
 from sync_core.ids import StreamName, check_name, check_note, check_step
 
-__all__ = ["HOLDERS", "KINDS_OF_STREAM", "PARTS", "WRITERS", "Part", "Role", "part_of", "role_named", "roles_of"]
+__all__ = [
+    "HOLDERS",
+    "KINDS_OF_STREAM",
+    "LIFTERS",
+    "PARTS",
+    "WRITERS",
+    "Part",
+    "Role",
+    "part_of",
+    "role_named",
+    "roles_of",
+]
 
 
 class Role(StrEnum):
@@ -39,6 +50,9 @@ class Role(StrEnum):
 WRITERS = frozenset({Role.WRITE, Role.APPROVE, Role.AUTHORITY, Role.ADMIN})
 HOLDERS = frozenset({Role.AUTHORITY, Role.ADMIN})
 """The roles for which the authority writes a slot that it holds."""
+
+LIFTERS = frozenset({Role.ADMIN})
+"""The roles that may say that nothing is missing after a log was lost."""
 
 _APPROVERS = frozenset({Role.APPROVE, Role.ADMIN})
 _NOBODY: frozenset[Role] = frozenset()

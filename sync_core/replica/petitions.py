@@ -26,6 +26,7 @@ from sync_core.errors import (
     ValueRefused,
 )
 from sync_core.ids import new_hex_id
+from sync_core.parts import HOLDERS, LIFTERS, roles_of
 from sync_core.petitions import (
     AuthorityFrame,
     Claim,
@@ -136,12 +137,13 @@ class Petitions:
 
     def hold(self, task: TaskReplica, command: c.HoldSlot) -> None:
         """Have the authority hold a slot, or give one that it holds a value."""
-        self._core.session.check_may_write(EntryKind.UPDATE)
+        self._core.session.check_role(roles_of(EntryKind.UPDATE) if command.text is None else HOLDERS)
         self._check_reachable()
         self._ask(HoldSlotFrame(task.key, command.ref, command.name, command.text), task)
 
     def lift(self, command: c.LiftBarrier) -> None:
         """Say that nothing is missing any more."""
+        self._core.session.check_role(LIFTERS)
         self._check_reachable()
         task = next(iter(sorted(self._table.tasks)), _NO_TASK)
         self._ask(LiftBarrier(task, command.ref), None)

@@ -91,11 +91,15 @@ class Session:
         return self.role is None or self.role.may_write
 
     def check_may_write(self, kind: EntryKind) -> None:
-        """Raise `ReadOnly` if the role that the relay gave this device may not write entries of a kind (see `parts`).
+        """Raise `ReadOnly` if the role that the relay gave this device may not write a kind of entry (see `parts`)."""
+        self.check_role(roles_of(kind))
+
+    def check_role(self, roles: frozenset[Role]) -> None:
+        """Raise `ReadOnly` if the role that the relay gave this device is none of these.
 
         Before the relay has said anything, nothing is refused here: the relay judges what it is sent.
         """
-        if self.role is not None and self.role not in roles_of(kind):
+        if self.role is not None and self.role not in roles:
             asked = "write" if not self.role.may_write else "do this"
             raise ReadOnly(
                 f"The relay gave this device the role {self.role.value}.", hint=f"Log in with a token that may {asked}."

@@ -12,16 +12,17 @@ from server_relay.tokens import make_token
 from sync_core.endpoint.endpoint import Endpoint
 from sync_core.endpoint.link import Backoff
 from sync_core.endpoint.opening import Opening
+from sync_core.endpoint.stored import StoredTask
 from sync_core.endpoint.task import Task
 from sync_core.endpoint.transport import Connection, WebsocketTransport
 from sync_core.entry import EntryKind
-from sync_core.errors import ReadOnly
+from sync_core.errors import NeedsApproval, ReadOnly
 from sync_core.frames import BlobWanted, DigestAt, Hello, ListTasks, Login, Unfollow
 from sync_core.parts import PARTS, Role
 from sync_core.replica.session import Session
 from sync_core.wire import ClientFrame, decode_client
 from tests.sync_core.endpoint.conftest import KEY
-from tests.sync_core.endpoint.writing import READS, RUNS, WRITES, awaited_methods, look
+from tests.sync_core.endpoint.writing import READS, RUNS, WRITES, awaited_methods, look, pay
 
 SECRET = "a secret of at least thirty-two bytes, for tests"
 SAYS_NOTHING = (Login, Hello, Unfollow, BlobWanted, ListTasks, DigestAt)
@@ -160,8 +161,9 @@ WRITE_OF_PART: dict[str, Callable[[Endpoint, Task], Awaitable[object]]] = {
     "completion": lambda _, task: task.complete(),
     "history": lambda _, task: task.history.append({"role": "user", "content": "hello"}),
     "handover": lambda _, task: task.hand_over("All is done."),
+    "approvals": lambda _, task: task.approve(next(iter(task.approvals)).id),
 }
-NO_WRITE_OF_ITS_OWN = {"approvals", "rulings", "snapshots"}
+NO_WRITE_OF_ITS_OWN = {"rulings", "snapshots"}
 PATHS = {part.name: f"{part.name}/amount" if part.item else part.name for part in PARTS}
 
 
@@ -178,8 +180,11 @@ def test_every_row_of_the_table_has_its_write() -> None:
 async def test_each_part_takes_a_write_of_the_roles_in_its_row_alone_and_explains_it_so(
     tmp_path: Path, relay: RelayServer, phone: Endpoint, role: Role
 ) -> None:
-    tap = Tap()
-    async with opened(tmp_path, relay, "other", role, tap) as other:
+    async with phone.task(KEY) as asking:
+        with pytest.raises(NeedsApproval):
+            await asking.call("pay", pay, 1)
+    await phone.synced(timeout_s=5)
+    async with opened(tmp_path, relay, "other", role) as other:
         task = await other.task(KEY)
         # The version goes last, because it ends what this handle may do.
         for part in sorted(PARTS, key=lambda part: part.name == "version"):
@@ -191,6 +196,7 @@ async def test_each_part_takes_a_write_of_the_roles_in_its_row_alone_and_explain
             if role in part.roles:
                 await WRITE_OF_PART[part.name](other, task)
                 continue
+            await other.synced(timeout_s=5)
             before = await other.stored(KEY)
             with pytest.raises(ReadOnly):
                 await WRITE_OF_PART[part.name](other, task)
@@ -210,3 +216,37 @@ def test_what_has_no_write_of_its_own_is_refused_by_the_same_table(role: Role) -
         else:
             with pytest.raises(ReadOnly):
                 session.check_may_write(part.kind)
+
+
+# --- a reader that does not keep to it (AC-20) ------------------------------------------------------------------------
+
+
+async def test_what_a_hostile_reader_wrote_into_its_own_file_is_refused_and_reaches_nobody(
+    tmp_path: Path, relay: RelayServer, phone: Endpoint
+) -> None:
+    async with opened(tmp_path, relay, "eve", Role.READ) as eve:
+        before = await _synced_copy(eve)
+    # Without a link nothing tells the program what its role is: it edits its document as it likes.
+    async with Endpoint.open(tmp_path / "eve.db", subject="acme", device="eve") as eve:
+        task = await eve.task(KEY)
+        for write in (part for name, part in WRITE_OF_PART.items() if name not in ("version", "approvals")):
+            await write(eve, task)
+        assert (await eve.stored(KEY)).digest != before.digest
+    stored = (await relay.metrics()).counts["entries_stored"]
+    async with opened(tmp_path, relay, "eve", Role.READ) as eve:
+        await eve.synced(timeout_s=5)
+        assert await _synced_copy(eve) == before
+        assert eve.status.set_aside >= 7
+        assert eve.status.unsent == 0
+        told = [line async for line in eve.export(KEY) if line["standing"] == "set_aside"]
+        assert {line["code"] for line in told} == {"role"}
+    metrics = await relay.metrics()
+    assert metrics.counts["entries_stored"] == stored
+    assert metrics.counts["refused_role"] >= 7
+    assert await _synced_copy(phone) == before
+
+
+async def _synced_copy(endpoint: Endpoint) -> StoredTask:
+    async with endpoint.task(KEY):
+        await endpoint.synced(timeout_s=5)
+        return await endpoint.stored(KEY)

@@ -28,6 +28,13 @@ def look(number: int) -> int:
     return number
 
 
+@tool(effect=Effect.IRREVERSIBLE, approval=True)
+def pay(amount: int, *, idempotency_key: str) -> int:
+    """Never runs here: nobody approves it, or it is approved by another device than the one that asks."""
+    RUNS.append(amount)
+    return amount
+
+
 _ASKED = PlannedCall("i/0", 1, "note_write", '{"name": "worklog", "text": "x"}', (), CallState.PLANNED, "t1")
 _CANDIDATE = Candidate("w" * 16, "1", CandidateStatus.PROPOSED, 1, "phone", None, 0)
 

@@ -23,9 +23,9 @@ _RELAY_WRITER = 2**40 + 5
 class Guarded(Solo):
     """A device with the task open, known at the relay, at its heads and with nothing to send."""
 
-    def __init__(self) -> None:
+    def __init__(self, role: str = "write") -> None:
         super().__init__()
-        self.log_in()
+        self.log_in(role)
         self.rulings = 0
         self.places = {StreamName.STATE: 0, StreamName.AUTHORITY: 0}
         self.open_alone()

@@ -271,7 +271,8 @@ def test_a_ruling_whose_link_ends_before_it_is_merged_stands(phone: Guarded) -> 
     assert phone.replies.pop(ref) is None
 
 
-def test_a_slot_is_held_through_the_authority_and_nothing_else_writes_it(phone: Guarded) -> None:
+def test_a_slot_is_held_through_the_authority_and_nothing_else_writes_it() -> None:
+    phone = Guarded("authority")
     command = c.HoldSlot(phone.ref(), TASK, "price", "7")
     phone.handle(command)
     assert phone.sent(HoldSlot) == [HoldSlot(TASK, command.ref, "price", "7")]
@@ -288,7 +289,19 @@ def test_a_slot_is_held_through_the_authority_and_nothing_else_writes_it(phone: 
     assert phone.unsent() == []
 
 
-def test_a_barrier_is_lifted_for_the_whole_subject(phone: Guarded) -> None:
+@pytest.mark.parametrize("role", ["write", "approve"])
+def test_what_the_role_does_not_allow_is_not_asked_of_the_authority(role: str) -> None:
+    phone = Guarded(role)
+    for command in (c.HoldSlot(phone.ref(), TASK, "price", "7"), c.LiftBarrier(phone.ref())):
+        phone.handle(command)
+        assert isinstance(phone.error(command.ref), ReadOnly)
+    assert phone.sent(HoldSlot) == phone.sent(LiftBarrier) == []
+    phone.handle(c.HoldSlot(phone.ref(), TASK, "price", None))
+    assert len(phone.sent(HoldSlot)) == 1
+
+
+def test_a_barrier_is_lifted_for_the_whole_subject() -> None:
+    phone = Guarded("admin")
     command = c.LiftBarrier(phone.ref())
     phone.handle(command)
     assert phone.sent(LiftBarrier) == [LiftBarrier(TASK, command.ref)]
