@@ -2,6 +2,7 @@
 
 import ipaddress
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -19,7 +20,8 @@ class RelaySettings(msgspec.Struct, frozen=True):
     `secret` signs tokens (HS256). `origins` are the browser origins that may connect; none by default. `hosts` are the
     names under which the relay is reached, for the Host check; any if empty. `auth_keys` is the file of public keys
     that check tokens instead of a secret; `revocations` the file of what is withdrawn. Both are looked at every
-    `access_reread_ms`, and read again when they changed. `…_per_minute_max` bound what one device sends, over all its
+    `access_reread_ms`, and read again when they changed, as are certificate and key of `tls_…`. `metrics_…` is where
+    figures and health are told, nowhere without a port. `…_per_minute_max` bound what one device sends, over all its
     connections; `streams` are those that it begins. `clean_up_grace_s` after its last entry a completed task loses its
     history; `task_ttl_s` after it any task goes, None for never; `tombstone_keep_s` long nothing brings it back.
     Nothing ends while the clock is in doubt, until somebody says `clock_confirmed`. `authority`: the relay rules on
@@ -34,8 +36,13 @@ class RelaySettings(msgspec.Struct, frozen=True):
     auth_keys: Path | None = None
     revocations: Path | None = None
     access_reread_ms: int = 5_000
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
     origins: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
+    metrics_host: str = "127.0.0.1"
+    metrics_port: int | None = None
+    log_format: Literal["text", "json"] = "text"
     connections_max: int = 4_096
     connections_per_address_max: int = 1_024
     connections_before_login_max: int = 1_024
@@ -60,8 +67,14 @@ class RelaySettings(msgspec.Struct, frozen=True):
     lease_ms: int = 30_000
 
     def __post_init__(self) -> None:
-        if not 0 <= self.port < 2**16:
+        if not 0 <= self.port < 2**16 or not 0 <= (self.metrics_port or 0) < 2**16:
             raise ValueRefused("A port is from 0 to 65535.", hint="Leave it out for 8700; 0 picks a free one.")
+        if (self.tls_cert is None) is not (self.tls_key is None):
+            raise ValueRefused("A certificate and its private key are named together.", hint="--tls-cert, --tls-key.")
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if isinstance(value, int) and value < (name == "access_reread_ms"):
+                raise ValueRefused(f"The setting {name} is below its lowest value.")
         if self.is_open and not is_loopback(self.host):
             raise ValueRefused(
                 "A relay without a secret listens on loopback only.",

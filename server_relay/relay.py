@@ -8,7 +8,7 @@ its driver: effects are carried out in the order of `effects`, and none of the l
 The subject is the grant's, never a frame's: no frame can name a key of another subject.
 """
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Sequence
 
 import msgspec
@@ -49,6 +49,7 @@ from server_relay.effects import (
 from server_relay.fanout import CATCH_UP_ROOM_BYTES, pump
 from server_relay.lifetimes import Sweeps
 from server_relay.listings import listing_frame
+from server_relay.notes import Note
 from server_relay.records import LowerBarrier, PassTime
 from server_relay.sessions import CLOSE_POLICY, CLOSE_TRY_LATER, REQUESTS_MAX, Session, Turn
 from server_relay.tasks import TaskFrame, Tasks, refuse
@@ -77,16 +78,19 @@ HELLO_POSITIONS_MAX = 64
 """Positions, over all pages of the Hellos under way, each with at most `HELLO_OWN_WRITERS_MAX` writers; also how many
 Hellos may be under way."""
 
+_NOTES_MAX = 1_000
+
 
 class Relay:
     """One relay. `admit` judges logins, `entropy` names new epochs; times are relay time in milliseconds (rule K).
 
     `durable` says that what its mailbox committed survives: else nothing is ruled on. `counts` are figures since the
-    start, by name.
+    start, by name; `notes` what happened and was not taken out yet.
     """
 
     def __init__(self, admit: Admit, entropy: Entropy, settings: RelaySettings, *, durable: bool) -> None:
         self.counts: Counter[str] = Counter()
+        self.notes: deque[Note] = deque(maxlen=_NOTES_MAX)
         self._admit = admit
         self._settings = settings
         self._sessions: dict[int, Session] = {}
@@ -120,6 +124,7 @@ class Relay:
         for session in turn.pump.values():
             pump(turn, session)
         for close in turn.closes:
+            self._note("closed", close.conn, code=close.code, reason=close.reason)
             self._forget(close.conn, now_ms)
         return turn.effects()
 
@@ -146,6 +151,8 @@ class Relay:
             case Connected(conn, address):
                 self._connect(turn, conn, address)
             case Disconnected(conn):
+                if conn in self._sessions:
+                    self._note("left", conn)
                 self._forget(conn, turn.now_ms)
             case Malformed(conn, sentence):
                 if conn in self._sessions:
@@ -189,6 +196,9 @@ class Relay:
         if session.grant is None:
             self._strangers -= 1
         session.allowance.connections -= 1
+
+    def _note(self, event: str, conn: int, **fields: str | int) -> None:
+        self.notes.append(Note(event, {"conn": conn, **fields}))
 
     def _drained(self, turn: Turn, conn: int, out_bytes: int) -> None:
         session = self._sessions.get(conn)
@@ -254,6 +264,7 @@ class Relay:
             grant = self._admit(login, turn.now_ms)
         except LoginRefused as error:
             self.counts["refused_logins"] += 1
+            self._note("login_refused", session.conn, address=session.address, reason=error.reason)
             refuse(turn, session, error.reason, error, error.final)
             return
         if before is None:
@@ -262,6 +273,8 @@ class Relay:
         elif _who(before) != _who(grant):
             raise ProtocolError("A session is renewed by the device that opened it, and for the same tasks.")
         session.grant = grant
+        who = {"subject": grant.subject, "device": grant.device, "principal": grant.principal, "role": grant.role.value}
+        self._note("login" if before is None else "renewed", session.conn, address=session.address, **who)
         rules = self._tasks.keeper.enabled
         turn.reply(session, Welcome(WIRE_VERSION, turn.now_ms, grant.role.value, grant.principal, rules))
 

@@ -6,20 +6,19 @@ then sends. What comes in meanwhile waits for the next turn: group commit withou
 
 import asyncio
 import itertools
-import logging
 import os
 import time
 from collections.abc import Sequence
-from http import HTTPStatus
+from pathlib import Path
 
 from websockets.asyncio.server import Server, ServerConnection
 from websockets.asyncio.server import serve as serve_websockets
-from websockets.http11 import Request, Response
 from websockets.typing import Origin
 
 from server_relay.access import AccessFiles
 from server_relay.clock import RelayClock
-from server_relay.config import RelaySettings, is_loopback
+from server_relay.config import RelaySettings
+from server_relay.doors import Door, TlsFiles, raise_open_files
 from server_relay.effects import (
     AccessChanged,
     Close,
@@ -35,12 +34,16 @@ from server_relay.effects import (
     Tick,
     Written,
 )
+from server_relay.health import Health
+from server_relay.logs import RelayLog, silent_logger
 from server_relay.mailbox.mailbox import Mailbox
 from server_relay.mailbox.sqlite_mailbox import SqliteMailbox
-from server_relay.metrics import RelayMetrics
+from server_relay.metrics import Figures, RelayMetrics
+from server_relay.notes import Note
 from server_relay.peers import Peer
 from server_relay.relay import Relay
 from sync_core.errors import ProtocolError, SegueError
+from sync_core.frames import Push
 from sync_core.limits import FRAME_BYTES_MAX
 
 __all__ = ["GOING_AWAY", "RelayServer", "serve"]
@@ -50,7 +53,11 @@ GOING_AWAY = 1001
 
 _TICK_S = 1.0
 _LISTEN_BACKLOG = 4_096
-_LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
+_TLS_HANDSHAKE_S = 5.0
+_STATS_AGE_MS = 300_000
+"""How old the counts of the store may be in a scrape: counting reads an index of all entries."""
+_STUCK_MS = 60_000
+_COMMIT_FAILED_MS = 30_000
 
 
 async def serve(settings: RelaySettings, mailbox: Mailbox | None = None) -> "RelayServer":
@@ -70,7 +77,7 @@ async def serve(settings: RelaySettings, mailbox: Mailbox | None = None) -> "Rel
 
 
 class RelayServer:
-    """A running relay: see `serve`. `port` is the bound one."""
+    """A running relay: see `serve`. `port` is the bound one, `metrics_port` that of health and figures, 0 without."""
 
     def __init__(self, settings: RelaySettings, mailbox: Mailbox) -> None:
         self._settings = settings
@@ -84,16 +91,22 @@ class RelayServer:
         self._moved: set[Peer] = set()
         self._wake = asyncio.Event()
         self._closing = False
-        self._turns = self._commits = 0
+        self._figures = Figures()
+        self._arrivals: list[float] = []
+        self._log = RelayLog()
+        self._door = Door(settings)
+        self._tls = TlsFiles(settings.tls_cert, settings.tls_key) if settings.tls_cert and settings.tls_key else None
+        self._health = Health(lambda: self.metrics(_STATS_AGE_MS), self._sick, self._unready)
+        self._commit_failed_ms: int | None = None
         self._server: Server | None = None
         self.port = settings.port
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        """Bind the address and begin to serve."""
+        """Bind the addresses and begin to serve."""
         settings = self._settings
-        stats = await self._mailbox.stats()
-        self._started_ms = _mono_ms()
+        self._stats = stats = await self._mailbox.stats()
+        self._started_ms = self._turned_ms = self._stats_ms = _mono_ms()
         self._clock = RelayClock(
             _wall_ms(),
             self._started_ms,
@@ -101,14 +114,14 @@ class RelayServer:
             jump_ms_max=settings.clock_jump_s_max * 1000,
             confirmed=settings.clock_confirmed,
         )
-        logger = logging.getLogger("segue.relay.websockets")
-        # What a stranger sends does not belong into a log; refusals are counted.
-        logger.setLevel(logging.CRITICAL + 1)
         self._server = await serve_websockets(
             self._handle,
             settings.host,
             settings.port,
-            process_request=self._check_request,
+            process_request=self._door.check_request,
+            create_connection=self._door.connection,
+            ssl=None if self._tls is None else self._tls.context,
+            ssl_handshake_timeout=None if self._tls is None else _TLS_HANDSHAKE_S,
             origins=[None, *(Origin(origin) for origin in settings.origins)],
             compression=None,
             server_header=None,
@@ -118,11 +131,30 @@ class RelayServer:
             ping_interval=10,
             ping_timeout=10,
             close_timeout=2,
-            logger=logger,
+            logger=silent_logger(),
             backlog=_LISTEN_BACKLOG,
         )
         self.port = int(next(iter(self._server.sockets)).getsockname()[1])
         self._tasks = [asyncio.create_task(work) for work in (self._conduct(), self._tick(), self._reread())]
+        if settings.metrics_port is not None:
+            try:
+                await self._health.start(settings.metrics_host, settings.metrics_port)
+            except OSError:
+                await self.close()
+                raise
+        self._limit_files()
+
+    @property
+    def metrics_port(self) -> int:
+        """The bound port of health and figures, 0 if there is none."""
+        return self._health.port
+
+    def _limit_files(self) -> None:
+        settings = self._settings
+        wanted = settings.connections_max + settings.connections_before_login_max
+        allowed = raise_open_files(wanted)
+        if allowed is not None and allowed < wanted:
+            self._log.put(Note("few_open_files", {"allowed": allowed, "wanted": wanted}, "warning"))
 
     async def closed(self) -> None:
         """Return once the relay was closed; raises what ended it if it failed. Who stops waiting stops nothing."""
@@ -142,37 +174,56 @@ class RelayServer:
             peer.taken()
             peer.close(GOING_AWAY, "the relay stops")
         await self._server.wait_closed()
+        await self._health.close()
         await self._mailbox.close()
 
     @property
     def access_trouble(self) -> str:
-        """Why the files that say who may take part cannot be understood at present; '' if they can."""
-        return self._access.trouble
+        """Why keys, revocations or certificate cannot be used as they are now; '' if they can."""
+        return self._access.trouble or (self._tls.trouble if self._tls is not None else "")
 
-    async def metrics(self) -> RelayMetrics:
-        """Return the relay's figures."""
+    async def metrics(self, stats_age_ms_max: int = 0) -> RelayMetrics:
+        """Return the relay's figures; what is in the store was counted at most that long ago."""
+        if _mono_ms() - self._stats_ms >= stats_age_ms_max:
+            self._stats, self._stats_ms = await self._mailbox.stats(), _mono_ms()
+        figures, peers = self._figures, self._peers.values()
         return RelayMetrics(
-            _mono_ms() - self._started_ms,
-            self._relay.connections,
-            self._relay.tasks_held,
-            self._turns,
-            self._commits,
-            dict(self._relay.counts),
-            self._clock.suspended,
-            await self._mailbox.stats(),
+            uptime_ms=_mono_ms() - self._started_ms,
+            connections=self._relay.connections,
+            sockets=self._door.sockets,
+            sockets_cut_off=self._door.cut_off,
+            tasks_held=self._relay.tasks_held,
+            turns=figures.turns,
+            commits=figures.commits,
+            read_bytes=figures.read_bytes + sum(peer.read_bytes for peer in peers),
+            written_bytes=figures.written_bytes + sum(peer.written_bytes for peer in peers),
+            waiting_events=len(self._inbox),
+            waiting_bytes=sum(peer.out_bytes for peer in peers),
+            commit_spans=(figures.commit_spans.cumulative(), figures.commit_spans.sum_s),
+            receipt_spans=(figures.receipt_spans.cumulative(), figures.receipt_spans.sum_s),
+            counts=dict(self._relay.counts),
+            clock_suspended=self._clock.suspended,
+            access_trouble=bool(self.access_trouble),
+            store_bytes=_bytes_on_disk(self._settings.db),
+            mailbox=self._stats,
+            mailbox_age_ms=_mono_ms() - self._stats_ms,
         )
 
-    # --- connections -------------------------------------------------------------------------------------------------
+    def _sick(self) -> str:
+        """Why the process should be started anew: a turn comes at least with every tick."""
+        return "stuck" if not self._closing and _mono_ms() - self._turned_ms > _STUCK_MS else ""
 
-    def _check_request(self, websocket: ServerConnection, request: Request) -> Response | None:
-        """Refuse a request that names another host than this relay's; origins are checked by websockets."""
-        hosts = frozenset(self._settings.hosts)
-        if not hosts and is_loopback(self._settings.host):
-            hosts = _LOOPBACK_HOSTS | {self._settings.host}
-        named = request.headers.get_all("Host")
-        if len(named) != 1 or (hosts and _host_name(named[0]) not in hosts):
-            return websocket.respond(HTTPStatus.FORBIDDEN, "This relay is reached under another name.\n")
-        return None
+    def _unready(self) -> tuple[str, ...]:
+        """Why no device should be sent here at present."""
+        failed_ms = self._commit_failed_ms
+        reasons = {
+            "stopping": self._closing,
+            "store": failed_ms is not None and _mono_ms() - failed_ms < _COMMIT_FAILED_MS,
+            "access": bool(self.access_trouble),
+        }
+        return tuple(reason for reason, holds in reasons.items() if holds)
+
+    # --- connections -------------------------------------------------------------------------------------------------
 
     async def _handle(self, websocket: ServerConnection) -> None:
         """Serve one connection until it closes; once the relay stops, what still comes is dropped."""
@@ -188,6 +239,8 @@ class RelayServer:
                     peer.taken()
                     continue
                 self._handed_over.append(peer)
+                if isinstance(received, list) and any(isinstance(frame, Push) for frame in received):
+                    self._arrivals.append(time.perf_counter())
                 if isinstance(received, ProtocolError):
                     self._post(Malformed(peer.conn, received.sentence))
                 else:
@@ -198,6 +251,8 @@ class RelayServer:
             writer.cancel()
             self._peers.pop(peer.conn, None)
             self._moved.discard(peer)
+            self._figures.read_bytes += peer.read_bytes
+            self._figures.written_bytes += peer.written_bytes
             self._post(Disconnected(peer.conn))
 
     def _post(self, *events: RelayEvent) -> None:
@@ -227,10 +282,17 @@ class RelayServer:
         handed_over, self._handed_over = self._handed_over, []
         for peer in handed_over:
             peer.taken()
-        self._turns += 1
+        arrivals, self._arrivals = self._arrivals, []
         effects = self._relay.turn(events, self._now_ms())
         while effects:
             effects = await self._carry_out(effects)
+        now_s = time.perf_counter()
+        for arrived_s in arrivals:
+            self._figures.receipt_spans.add(now_s - arrived_s)
+        self._figures.turns += 1
+        self._turned_ms = _mono_ms()
+        while self._relay.notes:
+            self._log.put(self._relay.notes.popleft())
 
     async def _carry_out(self, effects: Sequence[RelayEffect]) -> list[RelayEffect]:
         """Commit, then send and close, then read; returns what the Relay makes of the answers."""
@@ -238,9 +300,14 @@ class RelayServer:
         reads: list[RelayRead] = []
         try:
             if writes:
+                began_s = time.perf_counter()
                 await self._mailbox.commit(writes)
-                self._commits += 1
+                self._figures.commits += 1
+                self._figures.commit_spans.add(time.perf_counter() - began_s)
+                self._commit_failed_ms = None
         except SegueError as error:
+            self._commit_failed_ms = _mono_ms()
+            self._log.put(Note("commit_failed", {"code": error.code}, "error"))
             return self._relay.handle(CommitFailed(tuple(effects), error), self._now_ms())
         for effect in effects:
             match effect:
@@ -274,7 +341,14 @@ class RelayServer:
         """Look at the files that say who may take part; what changed holds for live connections, too."""
         while True:
             await asyncio.sleep(self._settings.access_reread_ms / 1000)
-            if await asyncio.to_thread(self._access.reread):
+            before = self.access_trouble
+            if self._tls is not None:
+                await asyncio.to_thread(self._tls.reread)
+            changed = await asyncio.to_thread(self._access.reread)
+            if self.access_trouble and self.access_trouble != before:
+                self._log.put(Note("access_unchanged", {"why": self.access_trouble}, "error"))
+            if changed:
+                self._log.put(Note("access_changed", {}))
                 access = self._access.access
                 self._post(AccessChanged(access.admit, access.stands))
 
@@ -282,11 +356,9 @@ class RelayServer:
         return self._clock.now_ms(_wall_ms(), _mono_ms())
 
 
-def _host_name(host: str) -> str:
-    """Return the name in a Host header, without port and brackets."""
-    if host.startswith("["):
-        return host[1:].partition("]")[0]
-    return host.partition(":")[0]
+def _bytes_on_disk(path: Path) -> int:
+    files = (path, path.with_name(f"{path.name}-wal"))
+    return sum(file.stat().st_size for file in files if file.exists())
 
 
 def _wall_ms() -> int:

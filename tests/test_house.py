@@ -46,7 +46,7 @@ TABLE = (
     ),
     Layer(
         "server_relay",
-        "config clock admission revocations tokens key_records records effects summary authority keyring",
+        "config clock notes admission revocations tokens key_records records effects summary authority keyring",
         pure=True,
     ),
     Layer(
@@ -55,8 +55,14 @@ TABLE = (
         " lifetimes tasks relay",
         pure=True,
     ),
-    Layer("server_relay/mailbox", "mailbox schema lifetimes key_rows writing reading restoring sqlite_mailbox"),
-    Layer("server_relay", "metrics peers access server __main__"),
+    Layer(
+        "server_relay/mailbox",
+        "mailbox schema lifetimes key_rows writing reading restoring copying verifying sqlite_mailbox",
+    ),
+    Layer("server_relay", "histogram", pure=True),
+    Layer("server_relay", "settings logs doors metrics exposition health peers access server"),
+    Layer("server_relay/command", "__init__ output token control store top service run"),
+    Layer("server_relay", "__main__"),
     Layer("sync_core", "testing __init__"),
     Layer("clients", "config"),
     Layer(

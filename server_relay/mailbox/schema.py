@@ -13,7 +13,7 @@ from pathlib import Path
 from sync_core.errors import SegueError, StoreDamaged, StoreFull, StoreInUse, StoreUnusable
 from sync_core.ids import StreamName
 
-__all__ = ["NAMES", "STORED_NO_BITS", "connect", "entry_place", "mailbox_errors", "stream_key"]
+__all__ = ["NAMES", "STORED_NO_BITS", "connect", "connect_read_only", "entry_place", "mailbox_errors", "stream_key"]
 
 _APPLICATION_ID = 0x53654752
 _BUSY_TIMEOUT_S = 0.5
@@ -134,6 +134,30 @@ def connect(path: Path, store_bytes_max: int | None) -> sqlite3.Connection:
     except BaseException:
         connection.close()
         raise
+    return connection
+
+
+def connect_read_only(path: Path) -> sqlite3.Connection:
+    """Open a mailbox's file to be looked at: nothing in it is changed, not even its version.
+
+    Raises `StoreInUse` if a relay has it, `StoreUnusable` if it is no mailbox of ours, `StoreDamaged` if it cannot be
+    read.
+    """
+    if not path.is_file():
+        raise StoreUnusable("There is no such file.", hint="Name a relay's store, or a backup of one.")
+    with mailbox_errors():
+        connection = sqlite3.connect(
+            f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=_BUSY_TIMEOUT_S, isolation_level=None
+        )
+        try:
+            connection.execute("PRAGMA trusted_schema = OFF")
+            application = connection.execute("PRAGMA application_id").fetchone()[0]
+            version = connection.execute("PRAGMA user_version").fetchone()[0]
+            if application != _APPLICATION_ID or not 0 < version <= len(_STEPS):
+                raise StoreUnusable("The file is not a relay's store of this version.", hint="Name another file.")
+        except BaseException:
+            connection.close()
+            raise
     return connection
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from websockets.asyncio.server import ServerConnection
 from websockets.asyncio.server import serve as serve_websockets
 
-from server_relay.__main__ import loop_factory
+from server_relay.command.run import loop_factory
 from server_relay.config import RelaySettings
 from server_relay.server import serve
 from tests.benchmarks.processes import line_of, running

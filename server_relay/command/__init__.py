@@ -1,0 +1,1 @@
+"""`segue relay …`: each command with its own arguments."""

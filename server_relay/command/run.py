@@ -1,0 +1,119 @@
+"""`segue relay`: run a relay until SIGTERM or SIGINT. Prints one line once it listens."""
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from server_relay.command.output import answer, fail, guarded
+from server_relay.command.service import Service
+from server_relay.config import RelaySettings
+from server_relay.logs import write_log
+from server_relay.settings import HELP, SETTING_NAMES, Configured, flag_of, is_list, read_relay_settings
+
+__all__ = ["COMMANDS", "loop_factory", "run"]
+
+COMMANDS = {
+    "token": "make a token for a device",
+    "top": "watch a running relay's figures",
+    "backup": "copy a relay's store, also while the relay runs",
+    "verify": "check a store: checksums, chains, writer tables, blobs",
+    "restore": "put a backup in a store's place",
+    "compact": "give back the room that what was deleted has left",
+}
+
+
+def run(argv: Sequence[str], environment: Mapping[str, str]) -> int:
+    """Run a relay with these arguments; return the exit status."""
+    parser = _parser()
+    options = parser.parse_args(argv)
+    flags = {name: getattr(options, name) for name in SETTING_NAMES}
+    config = options.config or environment.get("SEGUE_RELAY_CONFIG") or None
+    if config is None and flags["db"] is None and "SEGUE_RELAY_DB" not in environment:
+        parser.error("the relay's file is not named: give --db FILE")
+
+    def carried_out() -> int:
+        configured = read_relay_settings(flags, environment, None if config is None else Path(config))
+        return _show(configured, options.json) if options.show_config else _serve(configured.settings, options.json)
+
+    return guarded(carried_out, options.json)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="segue relay",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description="Run a relay.",
+        epilog="commands, each with its own --help:\n"
+        + "\n".join(f"  segue relay {name:8} {text}" for name, text in COMMANDS.items())
+        + "\n\nEach setting is taken from its flag, else from SEGUE_RELAY_<NAME>, else from the file of --config.",
+    )
+    parser.add_argument("--config", metavar="FILE", help="a TOML file of settings; else SEGUE_RELAY_CONFIG")
+    parser.add_argument("--show-config", action="store_true", help="print the settings, where each is from, and end")
+    parser.add_argument("--json", action="store_true", help="print for programs")
+    for name in SETTING_NAMES:
+        action = "append" if is_list(name) else "store"
+        parser.add_argument(*flag_of(name), dest=name, action=action, metavar="…", help=HELP.get(name))
+    return parser
+
+
+def _show(configured: Configured, as_json: bool) -> int:
+    document = {setting.name: {"value": setting.value, "origin": setting.origin} for setting in configured.shown}
+    width = max(len(setting.name) for setting in configured.shown)
+    lines = [f"{setting.name:{width}}  {setting.value}  ({setting.origin})" for setting in configured.shown]
+    return answer(document, lines, as_json)
+
+
+def _serve(settings: RelaySettings, as_json: bool) -> int:
+    write_log(settings.log_format)
+    try:
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
+            return runner.run(_until_stopped(settings, as_json))
+    except OSError as error:
+        why = error.strerror if isinstance(error, socket.gaierror) else os.strerror(error.errno or 0)
+        sentence = f"The relay cannot listen on {settings.host}:{settings.port}: {why}."
+        return fail({"code": "address", "sentence": sentence, "hint": ""}, sentence, as_json)
+
+
+async def _until_stopped(settings: RelaySettings, as_json: bool) -> int:
+    service = await Service.start(settings)
+    loop = asyncio.get_running_loop()
+    stopped = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        # Windows has no handlers on the loop; there Ctrl-C raises KeyboardInterrupt.
+        with contextlib.suppress(NotImplementedError):
+            loop.add_signal_handler(number, stopped.set)
+    _announce(settings, service, as_json)
+    failed = asyncio.ensure_future(service.failed())
+    waiting = asyncio.ensure_future(stopped.wait())
+    try:
+        await asyncio.wait((failed, waiting), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        await service.close()
+        waiting.cancel()
+    await failed
+    return 0
+
+
+def _announce(settings: RelaySettings, service: Service, as_json: bool) -> None:
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    url = f"{'ws' if settings.tls_cert is None else 'wss'}://{host}:{service.port}"
+    if as_json:
+        line = {"event": "listening", "url": url, "port": service.port, "pid": os.getpid(), "open": settings.is_open}
+        print(json.dumps(line | {"metrics_port": service.metrics_port}), flush=True)
+    else:
+        print(f"The relay listens on {url}{' (open: no tokens are asked for)' if settings.is_open else ''}", flush=True)
+
+
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """Return uvloop's, where it is installed."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
