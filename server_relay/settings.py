@@ -14,7 +14,16 @@ import msgspec
 from server_relay.config import RelaySettings, read_secret
 from sync_core.errors import ValueRefused
 
-__all__ = ["HELP", "SETTING_NAMES", "Configured", "Setting", "flag_of", "is_list", "read_relay_settings"]
+__all__ = [
+    "HELP",
+    "SETTING_NAMES",
+    "Configured",
+    "Setting",
+    "flag_of",
+    "is_list",
+    "is_switch",
+    "read_relay_settings",
+]
 
 _SECRET, _SECRET_FILE = "secret", "auth_secret_file"
 _ENVIRONMENT = "SEGUE_RELAY_"
@@ -49,6 +58,10 @@ HELP = {
     "snapshot_asked_every_ms": "how often it is asked for",
     "safety_window_entries": "entries that a snapshot covers and that are served all the same",
     "idle_task_ms": "how long a task that nobody follows stays in memory",
+    "clean_up_grace_s": "how long after its last entry a completed task keeps its history",
+    "task_ttl_s": "how long after its last entry a task goes that nobody completed; never by default",
+    "tombstone_keep_s": "how long a task that went is kept from being brought back",
+    "clock_confirmed": "an admin confirms that the clock is right, although it jumped",
     "clock_jump_s_max": "how far the clock may jump before nothing expires until an admin confirms the time",
     "store_bytes_max": "size of the store from which on nothing more is taken; no bound by default",
 }
@@ -89,6 +102,11 @@ def is_list(name: str) -> bool:
     return name != _SECRET_FILE and _TYPES[name] == tuple[str, ...]
 
 
+def is_switch(name: str) -> bool:
+    """Return whether a setting's flag stands alone."""
+    return name != _SECRET_FILE and _TYPES[name] is bool
+
+
 def read_relay_settings(
     flags: Mapping[str, str | Sequence[str] | None], environment: Mapping[str, str], config: Path | None
 ) -> Configured:
@@ -111,7 +129,7 @@ def read_relay_settings(
             shown.append(Setting(_SECRET, "set" if _SECRET in values else "not set", origin))
             continue
         if raw is not None:
-            values[name] = _convert(name, raw, _TYPES[name])
+            values[name] = _convert(name, raw, strict=origin.startswith("file"))
         elif name == "db":
             raise ValueRefused("The relay's file is not named.", hint="Give --db FILE.")
         shown.append(Setting(name, "", origin))
@@ -159,12 +177,12 @@ def _members(name: str) -> tuple[object, ...]:
     return getattr(kind, "__args__", (kind,))
 
 
-def _convert(name: str, raw: object, kind: type) -> object:
+def _convert(name: str, raw: object, strict: bool) -> object:
     """A flag and a variable are text; what a file holds has a type of its own, which must be the right one."""
     try:
-        if kind is Path or Path in getattr(kind, "__args__", ()):
+        if Path in _members(name):
             return Path(msgspec.convert(raw, str)).expanduser()
-        return msgspec.convert(raw, kind, strict=not isinstance(raw, str))
+        return msgspec.convert(raw, _TYPES[name], strict=strict)
     except msgspec.ValidationError:
         raise ValueRefused(
             f"The setting {name} does not fit.", hint=f"It is {HELP.get(name, 'one of the relay')}."
@@ -181,6 +199,8 @@ def _text(settings: RelaySettings, name: str) -> str:
     value = getattr(settings, name)
     if value is None or value == ():
         return "none"
+    if isinstance(value, bool):
+        return str(value).lower()
     return ", ".join(value) if isinstance(value, tuple) else str(value)
 
 

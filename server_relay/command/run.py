@@ -14,7 +14,7 @@ from server_relay.command.output import answer, fail, guarded
 from server_relay.command.service import Service
 from server_relay.config import RelaySettings
 from server_relay.logs import write_log
-from server_relay.settings import HELP, SETTING_NAMES, Configured, flag_of, is_list, read_relay_settings
+from server_relay.settings import HELP, SETTING_NAMES, Configured, flag_of, is_list, is_switch, read_relay_settings
 
 __all__ = ["COMMANDS", "loop_factory", "run"]
 
@@ -57,8 +57,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--show-config", action="store_true", help="print the settings, where each is from, and end")
     parser.add_argument("--json", action="store_true", help="print for programs")
     for name in SETTING_NAMES:
-        action = "append" if is_list(name) else "store"
-        parser.add_argument(*flag_of(name), dest=name, action=action, metavar="…", help=HELP.get(name))
+        if is_switch(name):
+            parser.add_argument(*flag_of(name), dest=name, action="store_const", const="true", help=HELP.get(name))
+        else:
+            action = "append" if is_list(name) else "store"
+            parser.add_argument(*flag_of(name), dest=name, action=action, metavar="…", help=HELP.get(name))
     return parser
 
 
