@@ -58,6 +58,8 @@ HELP = {
     "snapshot_asked_every_ms": "how often it is asked for",
     "safety_window_entries": "entries that a snapshot covers and that are served all the same",
     "idle_task_ms": "how long a task that nobody follows stays in memory",
+    "authority": "whether the relay rules on calls that cannot be undone",
+    "lease_ms": "how long a device that is gone keeps the right to such a call before it is in doubt",
     "clean_up_grace_s": "how long after its last entry a completed task keeps its history",
     "task_ttl_s": "how long after its last entry a task goes that nobody completed; never by default",
     "tombstone_keep_s": "how long a task that went is kept from being brought back",
@@ -103,7 +105,7 @@ def is_list(name: str) -> bool:
 
 
 def is_switch(name: str) -> bool:
-    """Return whether a setting's flag stands alone."""
+    """Return whether a setting's flag stands alone, as --x or --no-x."""
     return name != _SECRET_FILE and _TYPES[name] is bool
 
 

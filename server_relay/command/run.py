@@ -32,7 +32,7 @@ def run(argv: Sequence[str], environment: Mapping[str, str]) -> int:
     """Run a relay with these arguments; return the exit status."""
     parser = _parser()
     options = parser.parse_args(argv)
-    flags = {name: getattr(options, name) for name in SETTING_NAMES}
+    flags = {name: _as_text(getattr(options, name)) for name in SETTING_NAMES}
     config = options.config or environment.get("SEGUE_RELAY_CONFIG") or None
     if config is None and flags["db"] is None and "SEGUE_RELAY_DB" not in environment:
         parser.error("the relay's file is not named: give --db FILE")
@@ -58,11 +58,15 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--json", action="store_true", help="print for programs")
     for name in SETTING_NAMES:
         if is_switch(name):
-            parser.add_argument(*flag_of(name), dest=name, action="store_const", const="true", help=HELP.get(name))
+            parser.add_argument(*flag_of(name), dest=name, action=argparse.BooleanOptionalAction, help=HELP.get(name))
         else:
             action = "append" if is_list(name) else "store"
             parser.add_argument(*flag_of(name), dest=name, action=action, metavar="…", help=HELP.get(name))
     return parser
+
+
+def _as_text(value: str | list[str] | bool | None) -> str | list[str] | None:
+    return str(value).lower() if isinstance(value, bool) else value
 
 
 def _show(configured: Configured, as_json: bool) -> int:

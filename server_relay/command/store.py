@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from server_relay.command.control import ask
 from server_relay.command.output import answer, guarded
+from server_relay.command.restoring import restore
 from server_relay.mailbox.sqlite_mailbox import SqliteMailbox
 from server_relay.mailbox.verifying import verify_file
 from sync_core.errors import StoreUnusable
@@ -21,7 +22,7 @@ T = TypeVar("T")
 def run(argv: Sequence[str], environment: Mapping[str, str]) -> int:
     """Carry out one of the commands; return the exit status."""
     options = _parser(argv[0]).parse_args(argv[1:])
-    command = {"backup": _backup, "verify": _verify, "compact": _compact}[argv[0]]
+    command = {"backup": _backup, "verify": _verify, "restore": _restore, "compact": _compact}[argv[0]]
     return guarded(lambda: command(options), options.json)
 
 
@@ -68,6 +69,13 @@ def _verify(options: argparse.Namespace) -> int:
     lines = [*verdict.problems, f"{len(verdict.problems)} problems: {told}" if verdict.problems else f"Sound: {told}"]
     answer({"event": "verified", **counts, "problems": list(verdict.problems)}, lines, options.json)
     return 1 if verdict.problems else 0
+
+
+def _restore(options: argparse.Namespace) -> int:
+    replaced = restore(options.db, options.backup)
+    done = {"event": "restored", "db": str(options.db), "replaced": str(replaced or "")}
+    kept = f" What was there is kept as {replaced}." if replaced else ""
+    return answer(done, (f"Restored {options.db} from {options.backup}.{kept}",), options.json)
 
 
 def _compact(options: argparse.Namespace) -> int:

@@ -44,6 +44,7 @@ def test_every_setting_may_come_from_each_place_and_means_the_same(tmp_path: Pat
         "log_format": "json",
         "metrics_host": "127.0.0.3",
         "clock_confirmed": "true",
+        "authority": "false",
     }
     texts = {"auth_keys", "revocations", "tls_cert", "tls_key", "auth_secret_file"}
     for name in SETTING_NAMES:
@@ -52,7 +53,7 @@ def test_every_setting_may_come_from_each_place_and_means_the_same(tmp_path: Pat
         value = values.get(name, "17")
         by_flag = read(**{name: [value] if is_list(name) else value})
         by_variable = read_relay_settings({}, {f"SEGUE_RELAY_{name.upper()}": value, "SEGUE_RELAY_DB": "x.db"}, None)
-        literal = value if value in ("17", "true") else f'["{value}"]' if is_list(name) else f'"{value}"'
+        literal = value if value in ("17", "true", "false") else f'["{value}"]' if is_list(name) else f'"{value}"'
         (tmp_path / "relay.toml").write_text(f"{name} = {literal}\n" + ("" if name == "db" else 'db = "x.db"\n'))
         by_file = read_relay_settings({}, {}, tmp_path / "relay.toml")
         got = {str(getattr(each.settings, name)).split("/")[-1] for each in (by_flag, by_variable, by_file)}
@@ -115,4 +116,4 @@ def test_every_setting_has_help_and_a_flag() -> None:
     assert set(HELP) == set(SETTING_NAMES)
     flags = [flag for name in SETTING_NAMES for flag in flag_of(name)]
     assert len(flags) == len(set(flags))
-    assert [name for name in SETTING_NAMES if is_switch(name)] == ["clock_confirmed"]
+    assert [name for name in SETTING_NAMES if is_switch(name)] == ["clock_confirmed", "authority"]
