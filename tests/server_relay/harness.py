@@ -88,7 +88,8 @@ class Client:
 
 
 class Harness:
-    """A relay with a disk and a clock. `effects` are those of the last turn, `writes` all that was ever committed."""
+    """A relay with a disk and a clock. `effects` are those of the last turn, `writes` all that was ever committed,
+    `batches` all effects that were carried out together, in order."""
 
     def __init__(self, admit: Admit = admit_anyone, seed: int = 1, settings: RelaySettings | None = None) -> None:
         self.settings = settings or RelaySettings(db=Path("unused"))
@@ -99,12 +100,13 @@ class Harness:
         self.clients: dict[int, Client] = {}
         self.effects: list[RelayEffect] = []
         self.writes: list[MailboxWrite] = []
+        self.batches: list[list[RelayEffect]] = []
         self.before_commit: Callable[[], None] = lambda: None
         self.restart()
 
-    def restart(self) -> None:
+    def restart(self, *, durable: bool = True) -> None:
         """Lose everything but the disk."""
-        self.relay = Relay(self.admit, self.entropy.randbytes, self.settings, durable=True)
+        self.relay = Relay(self.admit, self.entropy.randbytes, self.settings, durable=durable)
         self._conns = max(self.clients, default=0)
         self.clients.clear()
 
@@ -146,6 +148,7 @@ class Harness:
 
     def _carry_out(self, effects: list[RelayEffect]) -> list[RelayEffect]:
         writes = [effect.write for effect in effects if isinstance(effect, Written)]
+        self.batches.append(effects)
         self.before_commit()
         try:
             if writes:

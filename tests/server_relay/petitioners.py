@@ -133,6 +133,10 @@ class Petitioner:
         assert all(entry.device == AUTHORITY_DEVICE for entry in rulings)
         return [decode_record(entry.kind, entry.payload) for entry in rulings]  # type: ignore[misc]
 
+    def kinds(self) -> list[type[Ruling]]:
+        """Take the rulings that came; return of which kind they are."""
+        return [type(ruling) for ruling in self.rulings()]
+
     def refusals(self) -> list[RefusalCode]:
         """Take the codes of the refusals that came."""
         return [refusal.code for refusal in self.client.take(Refusal)]
