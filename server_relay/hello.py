@@ -3,7 +3,8 @@
 For each stream the device names (epoch, cursor, chain at the cursor). With the relay's own epoch and a cursor beyond
 the head, or another chain there, the log was lost or restored: the stream gets a new epoch, durably, before anything
 is answered, and every follower hears of it (rule J). With another epoch, or none, the device starts from 0; an epoch
-that was never heard of is that of a log that is lost too, whoever began the present one since.
+that was never heard of is that of a log that is lost too, whoever began the present one since. The state begins a new
+epoch with whatever other stream was lost: a business version that was decided before does not count as decided since.
 """
 
 from msgspec import structs
@@ -38,7 +39,7 @@ def places_wanted(log: TaskLog, positions: _Positions, known: Known) -> tuple[Re
 
 
 def lost_epochs(log: TaskLog, positions: _Positions, known: Known) -> tuple[bytes, ...]:
-    """Return the epochs of the logs that a device has read and that are newly found to be lost; what was emptied or
+    """Return the epochs that end because a log that a device has read is newly found to be lost; what was emptied or
     purged on purpose is not."""
     gone = _gone(log, positions)
     epochs = [
@@ -50,19 +51,33 @@ def lost_epochs(log: TaskLog, positions: _Positions, known: Known) -> tuple[byte
             or (position.cursor > 0 and position.epoch not in (log.stream(name).epoch, *log.guard.past))
         )
     ]
+    if epochs and StreamName.STATE in log.streams:
+        epochs.append(log.streams[StreamName.STATE].epoch)
     return tuple(dict.fromkeys(epochs))
 
 
 def say_hello(
-    turn: Turn, log: TaskLog, session: Session, positions: _Positions, known: Known, entropy: Entropy, number: int
+    turn: Turn,
+    log: TaskLog,
+    session: Session,
+    positions: _Positions,
+    known: Known,
+    entropy: Entropy,
+    number: int,
+    loss_found: bool,
 ) -> None:
-    """Answer the Hello of this number, all of whose pages came: find lost logs, start the follow, tell the heads."""
+    """Answer the Hello of this number, all of whose pages came: begin lost logs anew, start the follow, tell the heads.
+
+    `loss_found` says that it showed a loss that nobody knew of.
+    """
     gone = _gone(log, positions)
     if log.purged is not None:
         # Nothing is lost that was deleted; a device that holds what was begun anew begins it here again.
         positions = {}
     positions = {name: position for name, position in positions.items() if name not in gone}
     lost = [name for name, position in positions.items() if _is_lost(log, position, known)]
+    if loss_found and StreamName.STATE in log.streams and StreamName.STATE not in lost:
+        lost.append(StreamName.STATE)
     for name in lost:
         stream = log.stream(name)
         stream.start_epoch(entropy(EPOCH_BYTES))

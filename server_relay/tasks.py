@@ -242,7 +242,7 @@ class Tasks:
             self.keeper.lose(turn, log, lost)
         if log.task not in session.follows and len(session.follows) >= self._settings.follows_max:
             raise ProtocolError(f"One connection follows at most {self._settings.follows_max} tasks.")
-        say_hello(turn, log, session, positions, job.known, self._entropy, hello.number)
+        say_hello(turn, log, session, positions, job.known, self._entropy, hello.number, bool(lost))
         return _NO_READS
 
     def _lift(

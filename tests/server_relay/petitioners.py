@@ -115,8 +115,12 @@ class Petitioner:
 
     def lift(self) -> str:
         """Lift the subject's barrier; return the code of the answer."""
-        self.client.send(LiftBarrier(self.task, next(self._requests)))
+        self.client.send(self.lift_frame())
         return self._ruled()
+
+    def lift_frame(self) -> LiftBarrier:
+        """Return the petition to lift the barrier."""
+        return LiftBarrier(self.task, next(self._requests))
 
     def _ruled(self) -> str:
         (answer,) = self.client.take(Ruled)
