@@ -161,6 +161,7 @@ async def assert_converged(one: Endpoint, other: Endpoint, key: str) -> None:
         "slot": _differing(here.view.slots, there.view.slots),
         "note": _differing(here.view.notes, there.view.notes),
         "call": _differing(here.view.calls, there.view.calls),
+        "approval": _differing(here.view.approvals, there.view.approvals),
         "hand-over": _differing(here.view.handovers, there.view.handovers),
         "history item": _differing(dict(enumerate(here.view.history)), dict(enumerate(there.view.history))),
     }

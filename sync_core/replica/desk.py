@@ -118,10 +118,15 @@ class Desk:
         task = self._open_task(command)
         if task is None or not self._table.ready(task, command):
             return
+        granted = command.granted if isinstance(command, c.BeginCall) else ""
         try:
             local.carry_out(task, command)
         except SegueError as error:
+            if isinstance(command, c.BeginCall) and granted:
+                local.say_not_started(task, command.version, command.step, granted, command.token)
             self._fail(command.ref, error)
+        if granted:
+            self.petitions.begun(granted)
 
     # --- what the store must be asked for first -----------------------------------------------------------------------
 

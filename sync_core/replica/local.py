@@ -11,7 +11,7 @@ from sync_core.document.approvals import request_id
 from sync_core.document.calls import CallBegun, CallRecorded
 from sync_core.document.document import TaskDocument, Touched
 from sync_core.document.notes import MergedNote
-from sync_core.entry import EntryKind, HistoryItem, Record, encode_record
+from sync_core.entry import CallOutcome, EntryKind, HistoryItem, Record, encode_record
 from sync_core.errors import BaseUnknown, Closed, NeedsAuthority, TooLarge
 from sync_core.ids import StreamName, new_writer
 from sync_core.keys import idempotency_key
@@ -21,7 +21,7 @@ from sync_core.replica.effects import Reply
 from sync_core.replica.task import TaskReplica
 from sync_core.replica.writes import PinBase, PutBlob
 
-__all__ = ["carry_out", "merge_note"]
+__all__ = ["carry_out", "merge_note", "say_not_started"]
 
 _PIN_AGAIN_MS = BASE_PIN_KEEP_MS // 7
 """A text that is read again and again is pinned anew long before the store lets the pin go."""
@@ -191,6 +191,14 @@ def _end_call(task: TaskReplica, command: c.EndCall) -> None:
     task.loaded.running.discard(command.attempt)
     task.announce([_record(task, StreamName.STATE, EntryKind.CALL, outcome, blob)], local=True)
     _answer(task, command.ref, CallRecorded(_document(task).view().calls[(command.version, command.step)]))
+
+
+def say_not_started(task: TaskReplica, version: int, step: str, attempt: str, token: int) -> None:
+    """Record of an attempt that was granted here, and never begun, that it did not happen."""
+    outcome = CallOutcome(step, version, attempt, False, None, "It was not started.", token=token)
+    task.loaded.running.discard(attempt)
+    _document(task).set_running(frozenset(task.loaded.running))
+    task.announce([_record(task, StreamName.STATE, EntryKind.CALL, outcome)], local=True)
 
 
 def _plan_call(task: TaskReplica, command: c.PlanCall) -> None:

@@ -5,8 +5,8 @@ Rules:
    ends, and an answer that does not come, end the waiting in the same way.
 2. A petition is sent once the relay's heads are reached and nothing of the task waits to be sent: what this device
    holds, also of a lost log, is at the relay before it is asked for anything (rule J of the design).
-3. A claim whose answer was lost is asked again under the same attempt, as long as no intent of that was written: the
-   authority then gives the same grant back.
+3. A claim whose answer was lost is asked again under the same attempt, as long as this opening never began it: the
+   authority then gives the same grant back. One that is in doubt meanwhile is reported as not started first.
 """
 
 from collections.abc import Iterable
@@ -41,6 +41,7 @@ from sync_core.petitions import HoldSlot as HoldSlotFrame
 from sync_core.replica import commands as c
 from sync_core.replica.core import Core
 from sync_core.replica.effects import Fail, Reply
+from sync_core.replica.local import say_not_started
 from sync_core.replica.table import TaskTable
 from sync_core.replica.task import TaskReplica
 
@@ -68,6 +69,7 @@ class Petitions:
         self._table = table
         self._open: dict[int, _Open] = {}
         self._attempts: dict[Claim, str] = {}
+        self._begun: dict[str, Claim] = {}
 
     # --- what is asked ------------------------------------------------------------------------------------------------
 
@@ -100,20 +102,35 @@ class Petitions:
             command.needs_approval,
             command.checked,
         )
-        attempt = self._attempt(claim, call)
+        attempt = self._attempt(task, claim, call)
         task.loaded.running.add(attempt)
         task.document.set_running(frozenset(task.loaded.running))
         self._ask(msgspec.structs.replace(claim, attempt=attempt), task)
 
-    def _attempt(self, claim: Claim, call: Call | None) -> str:
+    def _attempt(self, task: TaskReplica, claim: Claim, call: Call | None) -> str:
         """The attempt of an earlier claim of the same whose answer was lost, else a fresh one."""
         same = msgspec.structs.replace(claim, request=0)
-        attempt = self._attempts.get(same)
+        attempt = self._attempts.get(same, "")
         known = next((a for a in call.attempts if a.attempt == attempt), None) if call is not None else None
-        begun = known is not None and (known.n > 0 or known.ok is not None or known.doubt != "")
-        if attempt is None or begun:
+        if known is not None and known.ok is None and known.doubt:
+            say_not_started(task, claim.version, claim.step, attempt, known.token)
+        if not attempt or (known is not None and (known.doubt or known.ok is not None)):
             attempt = self._attempts[same] = new_hex_id(self._core.entropy)
         return attempt
+
+    def begun(self, attempt: str) -> None:
+        """The intent of a granted attempt was written: it is never asked for again."""
+        for claim in [claim for claim, known in self._attempts.items() if known == attempt]:
+            self._begun[attempt] = claim
+            del self._attempts[claim]
+
+    def not_begun(self, attempt: str) -> None:
+        """The commit of that intent failed, so its call did not start."""
+        claim = self._begun.pop(attempt, None)
+        task = self._table.get(claim.task) if claim is not None else None
+        if claim is not None and task is not None:
+            self._attempts[claim] = attempt
+            task.loaded.running.discard(attempt)
 
     def settle(self, task: TaskReplica, command: c.SettleCall) -> None:
         """Say of a call in doubt whether it happened."""
@@ -218,6 +235,8 @@ class Petitions:
 
     def tick(self) -> None:
         """Give up on what waited too long."""
+        # What was begun before this tick is committed, or was told not to be.
+        self._begun.clear()
         late = [ref for ref, petition in self._open.items() if self._core.now_ms >= petition.deadline_ms]
         self._give_up(late, NeedsAuthority("The authority did not answer in time.", hint=_LATER))
 

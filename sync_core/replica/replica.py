@@ -6,6 +6,7 @@ contract (see `effects`). One Replica is one opening of an endpoint: its writer 
 
 from collections.abc import Callable
 
+from sync_core.document.calls import CallBegun
 from sync_core.document.view import TaskView
 from sync_core.errors import SegueError, StoreDamaged, Unforeseen
 from sync_core.frames import ListTasks, Login
@@ -217,6 +218,8 @@ class Replica:
             if isinstance(effect, (e.Reply, e.Fail)):
                 error = effect.error if isinstance(effect, e.Fail) else event.error
                 self._core.emit(e.Fail(effect.ref, error))
+            if isinstance(effect, e.Reply) and isinstance(effect.value, CallBegun):
+                self._desk.petitions.not_begun(effect.value.attempt)
             if isinstance(effect, e.Reply) and isinstance(effect.value, TaskView):
                 opened = self._table.get(effect.value.task)
                 if opened is not None and opened.handles:

@@ -21,6 +21,7 @@ from sync_core.errors import (
     ReadOnly,
     Refused,
     SegueError,
+    StoreFull,
     ValueRefused,
     VersionMismatch,
 )
@@ -167,6 +168,50 @@ def test_a_claim_whose_answer_was_lost_is_asked_again_under_the_same_attempt_unt
     phone.store_all()
     phone.claim()
     assert phone.sent(Claim)[-1].attempt != first.attempt
+
+
+def test_an_attempt_that_was_never_begun_and_is_in_doubt_is_reported_as_not_started_and_asked_for_anew(
+    phone: Guarded,
+) -> None:
+    phone.claim()
+    phone.drop_link()
+    attempt = phone.sent(Claim)[-1].attempt
+    phone.log_in()
+    phone.heads(*phone.told())
+    phone.rule(phone.granted(attempt, 3), Doubted("key", "pay", 1, attempt, 3, "lease"))
+    phone.claim()
+    assert len(phone.sent(Claim)) == 1
+    (entry,) = phone.unsent(EntryKind.CALL)
+    outcome = decode_record(entry.kind, entry.payload)
+    assert isinstance(outcome, CallOutcome)
+    assert (outcome.attempt, outcome.ok, outcome.unsure, outcome.token) == (attempt, False, False, 3)
+    phone.store_all()
+    assert phone.sent(Claim)[-1].attempt not in ("", attempt)
+
+
+def test_a_grant_that_cannot_be_begun_is_reported_as_not_started(phone: Guarded) -> None:
+    phone.claim()
+    claimed = phone.answer(ClaimVerdict.GRANTED, token=4)
+    phone.rule(phone.granted(claimed.attempt, 4))
+    phone.handle(c.OpenTask(phone.ref(), TASK, False, 2))
+    phone.heads(*phone.told())
+    with pytest.raises(VersionMismatch):
+        phone.begin_granted(claimed)
+    outcomes = [decode_record(entry.kind, entry.payload) for entry in phone.unsent(EntryKind.CALL)]
+    assert outcomes == [CallOutcome("pay", 1, claimed.attempt, False, None, "It was not started.", token=4)]
+    assert state_of(phone) is CallState.FAILED
+
+
+def test_an_intent_that_a_full_disk_refused_is_asked_for_again_under_the_same_attempt(phone: Guarded) -> None:
+    phone.claim()
+    claimed = phone.answer(ClaimVerdict.GRANTED, token=1)
+    phone.disk.fail_next(StoreFull("The disk is full."))
+    with pytest.raises(StoreFull):
+        phone.begin_granted(claimed)
+    phone.heads(*phone.told())
+    phone.claim()
+    assert phone.sent(Claim)[-1].attempt == claimed.attempt
+    assert phone.begin_granted(phone.answer(ClaimVerdict.GRANTED, token=1)).attempt == claimed.attempt
 
 
 def test_a_step_that_is_in_doubt_here_says_so_without_a_link(phone: Guarded) -> None:
