@@ -121,11 +121,15 @@ class Checks:
         """The tool may run now: never a finished step, never before the intent is durable, always with one key."""
         if held:
             raise Violation(f"step {step} v{version} runs again on {device.label}, whose file holds its success")
-        if self._put_with(device, begun.attempt) is None:
-            raise Violation(f"attempt {begun.attempt} of {step} may run, but its intent is not on the disk")
+        self.intent_is_durable(device, begun.attempt, step)
         known = self._keys.setdefault((task, version, step), begun.idempotency_key)
         if known != begun.idempotency_key:
             raise Violation(f"step {step} v{version} was given two idempotency keys")
+
+    def intent_is_durable(self, device: "Device", attempt: str, step: str) -> None:
+        """Whatever may run has its intent on the disk."""
+        if self._put_with(device, attempt) is None:
+            raise Violation(f"attempt {attempt} of {step} may run, but its intent is not on the disk")
 
     def call_recorded(self, task: str, version: int, step: str, digest: str, recorded: CallRecorded) -> None:
         """A recorded result must be one that an execution of exactly this step produced, with these arguments."""

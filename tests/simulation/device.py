@@ -41,6 +41,7 @@ class Device(Driver[DeviceEvent, fx.Effect]):
         self.clock = DeviceClock(world.scheduler, world.rng(f"clock {label}"), world.faults.plan.skew)
         self.users: list[User] = []
         self.views: dict[str, TaskView] = {}
+        self.executing: set[tuple[str, int, str]] = set()
         self.link: Link | None = None
         self._out: Link | None = None
         self._fresh_links: deque[Link] = deque()
@@ -65,6 +66,7 @@ class Device(Driver[DeviceEvent, fx.Effect]):
             self.world.subject, self.name, entropy, self.disk.followed_tasks(), self.settings, self.disk.tombstones()
         )
         self.views = {}
+        self.executing.clear()
         self._answers = {}
         self._out = None
         self._fresh_links.clear()

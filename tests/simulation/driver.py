@@ -59,6 +59,7 @@ class Driver(Generic[EventT, EffectT]):
         self._loads: deque[EffectT] = deque()
         self._busy = False
         self._woken = False
+        self._paused_until_ms = 0
 
     # --- what a kind of process fills in ------------------------------------------------------------------------------
 
@@ -112,14 +113,27 @@ class Driver(Generic[EventT, EffectT]):
             self._wake()
 
     def later(self, delay_ms: int, action: Callable[[], None]) -> None:
-        """Run an action after a while, unless the process has died since."""
+        """Run an action after a while, unless the process has died since; a paused one runs it when it goes on."""
         life = self.life
 
         def run() -> None:
-            if self.life == life and self.up:
+            if self.life != life or not self.up:
+                return
+            if self.paused:
+                self.scheduler.after(max(1, self._paused_until_ms - self.scheduler.now_ms), run)
+            else:
                 action()
 
         self.scheduler.after(delay_ms, run)
+
+    @property
+    def paused(self) -> bool:
+        """Whether the process stands still: it is not dead, and it knows nothing of the time that passes."""
+        return self.scheduler.now_ms < self._paused_until_ms
+
+    def pause(self, duration_ms: int) -> None:
+        """Let the process stand still for a while, as a laptop does whose lid is shut; what arrives waits."""
+        self._paused_until_ms = max(self._paused_until_ms, self.scheduler.now_ms + duration_ms)
 
     def start(self) -> None:
         """Begin a new life with empty queues."""
@@ -129,6 +143,7 @@ class Driver(Generic[EventT, EffectT]):
         self._loads.clear()
         self._busy = False
         self._woken = False
+        self._paused_until_ms = 0
 
     def stop(self) -> None:
         """End this life: nothing that was queued or being committed goes on."""

@@ -8,7 +8,16 @@ import hashlib
 from random import Random
 from typing import TYPE_CHECKING
 
-from sync_core.entry import CHAIN_START, CallOutcome, Entry, EntryKind, Snapshot, encode_record
+from sync_core.entry import (
+    CHAIN_START,
+    CallOutcome,
+    Entry,
+    EntryKind,
+    Record,
+    Snapshot,
+    decode_record,
+    encode_record,
+)
 from sync_core.frames import (
     WIRE_VERSION,
     BlobPiece,
@@ -23,7 +32,8 @@ from sync_core.frames import (
     StreamPosition,
 )
 from sync_core.guard import scan_update
-from sync_core.ids import StreamName, new_writer, stream_id
+from sync_core.ids import AUTHORITY_DEVICE, StreamName, new_writer, stream_id
+from sync_core.rulings import Approval, ApprovalRequest, Approved, Granted, Settled, SettledBy
 from sync_core.wire import ClientFrame, RelayFrame, decode_relay, encode
 from tests.simulation.network import Link
 
@@ -85,6 +95,8 @@ class Hostile:
         self._seqs: dict[tuple[str, int], tuple[int, str]] = {}
         self._sets: dict[str, list[tuple[str, int, int]]] = {}
         self._heads: dict[str, tuple[bytes, int]] = {}
+        self._wanted: list[tuple[str, int, str, str]] = []
+        self._grants: list[Granted] = []
 
     # --- the link -----------------------------------------------------------------------------------------------------
 
@@ -96,8 +108,9 @@ class Hostile:
             self.link = self.world.link_to_relay(f"hostile {self.kind}", self._arrived, self._ended)
             self._send(Login(WIRE_VERSION, self.world.subject, self.device))
             for task in self.tasks:
-                positions = tuple(StreamPosition(name, b"", 0, CHAIN_START) for name in StreamName)
-                self._send(Hello(task, positions[:2]))
+                names = tuple(StreamName) if self.kind == "forger" else (StreamName.STATE, StreamName.HISTORY)
+                positions = tuple(StreamPosition(name, b"", 0, CHAIN_START) for name in names)
+                self._send(Hello(task, positions))
         self.world.scheduler.after(self.rng.randint(200, 1_500), self._act)
 
     def _act(self) -> None:
@@ -129,6 +142,12 @@ class Hostile:
             self._heads[frame.stream] = (frame.epoch, frame.entries[-1].relay_seq or 0)
 
     def _learn_entry(self, entry: Entry) -> None:
+        if entry.kind in (EntryKind.PLAN, EntryKind.RULING):
+            record = decode_record(entry.kind, entry.payload)
+            if isinstance(record, ApprovalRequest):
+                self._wanted.append((record.step, record.version, record.tool, record.arguments_digest))
+            elif isinstance(record, Granted):
+                self._grants.append(record)
         self._seqs[entry.stream, entry.writer] = (entry.writer_seq + 1, entry.device)
         if entry.kind is EntryKind.UPDATE:
             scan = scan_update(entry.payload)
@@ -162,6 +181,8 @@ class Hostile:
                 self._steal(task, stream)
             case "empty_snapshot":
                 self._offer_nothing(task, stream)
+            case "forger":
+                self._forge(task)
             case "noise":
                 self._noise(task, writer)
             case _:
@@ -187,6 +208,24 @@ class Hostile:
         else:
             record = CallOutcome("stolen", 1, "0" * 16, ok=True, result='"stolen"')
             self._push(task, writer, encode_record(record), EntryKind.CALL)
+
+    def _forge(self, task: str) -> None:
+        """Claim, in the authority's stream and in other people's names, that everything is approved and over."""
+        call = self.rng.choice(self._wanted) if self._wanted else ("wire", 1, "wire", "0" * 64)
+        grant = self.rng.choice(self._grants) if self._grants else None
+        stream = stream_id(task, StreamName.AUTHORITY)
+        forged: list[tuple[EntryKind, Record, str]] = [
+            (EntryKind.APPROVAL, Approval(*call, approved=True), self.device),
+            (EntryKind.RULING, Approved(*call, approved=True, principal="phone", device="phone"), self.device),
+            (EntryKind.RULING, Approved(*call, approved=True, principal="phone", device="phone"), AUTHORITY_DEVICE),
+        ]
+        if grant is not None:
+            key = (grant.key, grant.step, grant.version, grant.attempt, grant.token)
+            undone = Settled(*key, happened=False, by=SettledBy.PERSON, principal="phone", device="phone")
+            forged.append((EntryKind.RULING, undone, AUTHORITY_DEVICE))
+        kind, record, device = self.rng.choice(forged)
+        entry = Entry(stream, new_writer(self.rng.randbytes), 1, kind, encode_record(record), device)
+        self._send(Push(task, (entry,), recovered=self.rng.random() < 0.4))
 
     def _offer_nothing(self, task: str, stream: str) -> None:
         """Offer a snapshot of nothing in place of everything, vouch for it, and claim a digest that nobody has."""

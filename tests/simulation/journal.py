@@ -9,13 +9,17 @@ may still come back, because its bytes can be on their way.
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from sync_core.document.slots import CandidateStatus
 from sync_core.entry import Effect
 
 __all__ = [
+    "ApprovalOp",
     "CallOp",
     "DeclareOp",
+    "Ending",
+    "GuardedOp",
     "HistoryOp",
     "Journal",
     "NoteOp",
@@ -104,6 +108,48 @@ class CallOp(Op):
     asked_to_record: bool = False
 
 
+class Ending(StrEnum):
+    """How a tool that cannot be undone ended: it returned, said that nothing happened, or raised anything else."""
+
+    RETURNED = "returned"
+    DID_NOT_HAPPEN = "did_not_happen"
+    RAISED = "raised"
+
+
+@dataclass(eq=False, kw_only=True)
+class GuardedOp(Op):
+    """One grant of a key, and what became of it; `promised` once its outcome was recorded.
+
+    `entity` is the business entity whose key it is, empty for the key of the call; `principal` claimed it.
+    """
+
+    version: int
+    step: str
+    tool: str
+    entity: str
+    digest: str
+    needs_approval: bool
+    principal: str
+    attempt: str
+    key: str
+    token: int
+    result: str = ""
+    ending: Ending | None = None
+    asked_to_record: bool = False
+
+
+@dataclass(eq=False, kw_only=True)
+class ApprovalOp(Op):
+    """A person's yes or no, given on a device that signs in under `principal`."""
+
+    version: int
+    step: str
+    tool: str
+    digest: str
+    approved: bool
+    principal: str
+
+
 @dataclass(eq=False, kw_only=True)
 class PlanOp(Op):
     """A planned step."""
@@ -144,6 +190,8 @@ class Journal:
     definitions: list[DeclareOp] = field(default_factory=list)
     notes: list[NoteOp] = field(default_factory=list)
     calls: list[CallOp] = field(default_factory=list)
+    guarded: list[GuardedOp] = field(default_factory=list)
+    approvals: list[ApprovalOp] = field(default_factory=list)
     history: list[HistoryOp] = field(default_factory=list)
     plans: list[PlanOp] = field(default_factory=list)
     pops: list[PopOp] = field(default_factory=list)
@@ -167,6 +215,10 @@ class Journal:
                 self.notes.append(op)
             case CallOp():
                 self.calls.append(op)
+            case GuardedOp():
+                self.guarded.append(op)
+            case ApprovalOp():
+                self.approvals.append(op)
             case HistoryOp():
                 self.history.append(op)
             case PlanOp():

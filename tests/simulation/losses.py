@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from sync_core.entry import Entry
 from tests.simulation import peek
-from tests.simulation.journal import CallOp, DeclareOp, HistoryOp, NoteOp, Op, PlanOp, SlotOp
+from tests.simulation.journal import CallOp, DeclareOp, GuardedOp, HistoryOp, NoteOp, Op, PlanOp, SlotOp
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -39,7 +39,7 @@ def mark_set_aside(world: "World") -> None:
 def _is_among(op: Op, entries: list[Entry]) -> bool:
     if any((entry.stream, entry.writer, entry.writer_seq) in op.keys for entry in entries):
         return True
-    needle = (op.attempt if isinstance(op, CallOp) else op.tag).encode()
+    needle = (op.attempt if isinstance(op, CallOp | GuardedOp) else op.tag).encode()
     return any(needle in entry.payload for entry in entries)
 
 
@@ -53,7 +53,7 @@ def _holdings(world: "World", task: str) -> tuple[bytes, list[Entry]]:
 
 
 def _is_held(world: "World", op: Op, content: bytes, records: list[Entry]) -> bool:
-    if isinstance(op, CallOp):
+    if isinstance(op, CallOp | GuardedOp):
         needle = op.attempt.encode()
         return any(needle in entry.payload and b"outcome" in entry.payload for entry in records)
     if isinstance(op, DeclareOp | HistoryOp | PlanOp) or (isinstance(op, NoteOp) and op.added):

@@ -7,8 +7,7 @@ every promise.
 import hashlib
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Callable, Mapping
 from itertools import chain
 from typing import Any
 
@@ -29,17 +28,15 @@ from sync_core.errors import EntryRefused
 from sync_core.ids import WRITER_BITS
 from sync_core.replica import frames, log, snapshots
 from sync_core.replica.core import Core
-from sync_core.replica.effects import Effect, Written
 from sync_core.replica.outbox import Outbox
-from sync_core.replica.replica import Replica
 from sync_core.replica.stream import StreamReplica
 from sync_core.replica.writes import NumberEntries, PutEntry, QuarantineEntry, SetWriter
 from sync_core.scan import Scan, scan_update
+from tests.simulation.mutants_guarded import GUARDED_MUTANTS
+from tests.simulation.patching import Context, late_writes, patched
 from tests.simulation.schedule import run_seed
 
 __all__ = ["MUTANTS", "Caught", "Mutant", "hunt"]
-
-Context = AbstractContextManager[None]
 
 _TRIES = 500
 
@@ -69,40 +66,16 @@ class Caught(msgspec.Struct, frozen=True):
         return f"seed {self.seed:<6} {self.tried:>4} tried {self.seconds:5.1f} s  {self.violation[:90]}"
 
 
-@contextmanager
-def patched(*patches: tuple[Any, str, object]) -> Iterator[None]:
-    """Put values in place of attributes while the context lasts."""
-    with ExitStack() as stack:
-        for owner, name, value in patches:
-            stack.callback(setattr, owner, name, getattr(owner, name))
-            setattr(owner, name, value)
-        yield
-
-
 # --- order of durable and visible -------------------------------------------------------------------------------------
 
 
-def _late_writes(is_late: Callable[[object], bool]) -> Context:
-    """Some writes of an event are committed with the next event only."""
-    original = Replica.handle
-
-    def handle(self: Replica, event: Any, now_ms: int, wall_ms: int) -> list[Effect]:
-        effects = original(self, event, now_ms, wall_ms)
-        held: list[Effect] = self.__dict__.get("late", [])
-        late = [effect for effect in effects if isinstance(effect, Written) and is_late(effect.write)]
-        self.__dict__["late"] = late
-        return [*held, *(effect for effect in effects if effect not in late)]
-
-    return patched((Replica, "handle", handle))
-
-
 def _send_before_append() -> Context:
-    return _late_writes(lambda write: isinstance(write, PutEntry) and write.own)
+    return late_writes(lambda write: isinstance(write, PutEntry) and write.own)
 
 
 def _cursor_before_apply() -> Context:
     late = (NumberEntries, SetWriter, QuarantineEntry)
-    return _late_writes(lambda write: isinstance(write, late) or (isinstance(write, PutEntry) and not write.own))
+    return late_writes(lambda write: isinstance(write, late) or (isinstance(write, PutEntry) and not write.own))
 
 
 def _receipt_before_commit() -> Context:
@@ -295,6 +268,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("call cached by arguments", _call_cached_by_arguments),
     Mutant("finished call runs again", _finished_call_runs_again),
     Mutant("merge against the current text", _merge_against_current_text),
+    *(Mutant(name, apply) for name, apply in GUARDED_MUTANTS),
 )
 
 

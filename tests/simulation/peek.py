@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from server_relay.key_records import SubjectRow
 from server_relay.records import StoredEntry, StreamImage
 from sync_core.entry import Entry, EntryKind
 from sync_core.ids import StreamName, split_stream
@@ -26,6 +27,7 @@ __all__ = [
     "payloads_of",
     "row_of",
     "streams_of",
+    "subject_row",
     "waiting_of",
 ]
 
@@ -143,6 +145,11 @@ def mailbox_stream(mailbox: MailboxModel, subject: str, stream: str) -> StreamIm
 def mailbox_entries(mailbox: MailboxModel, subject: str, task: str) -> list[Entry]:
     """Return a task's entries in stored order."""
     return [_decoder.decode(stored.wire) for stored in mailbox_log(mailbox, subject, task)]
+
+
+def subject_row(mailbox: MailboxModel, subject: str) -> SubjectRow:
+    """Return what the relay keeps of a subject's keys as a whole."""
+    return mailbox._current._keys._subjects.get(subject, SubjectRow())
 
 
 def is_recovered(stored: StoredEntry) -> bool:

@@ -28,7 +28,8 @@ _START_MS = 1_790_000_000_000
 
 
 class RelayHost(Driver[fx.RelayEvent, fx.RelayEffect]):
-    """One relay. `clock_skew_ms` is what its clock is wrong by; `readers` are devices that it lets read only."""
+    """One relay. `clock_skew_ms` is what its clock is wrong by; `readers` are devices that it lets read only; `roles`
+    are those of devices that may not do everything."""
 
     def __init__(self, world: "World", settings: RelaySettings) -> None:
         super().__init__(world.scheduler, world.rng("relay"), world.faults, "relay")
@@ -39,6 +40,7 @@ class RelayHost(Driver[fx.RelayEvent, fx.RelayEffect]):
         self.relay: Relay | None = None
         self.links: dict[int, Link] = {}
         self.readers: set[str] = set()
+        self.roles: dict[str, Role] = {}
         self._next_conn = 0
         self._drained: set[int] = set()
 
@@ -56,7 +58,8 @@ class RelayHost(Driver[fx.RelayEvent, fx.RelayEffect]):
 
     def _admit(self, login: Login, now_ms: int) -> Grant:
         grant = admit_anyone(login, now_ms)
-        return replace(grant, role=Role.READ) if login.device in self.readers else grant
+        role = Role.READ if login.device in self.readers else self.roles.get(login.device, grant.role)
+        return replace(grant, role=role, authenticated=True)
 
     def die(self) -> None:
         """Lose the process, its connections, and whatever the mailbox had not synced."""
@@ -141,6 +144,7 @@ class RelayHost(Driver[fx.RelayEvent, fx.RelayEffect]):
             self.world.checks.relay_commits(writes)
             self.mailbox.commit(writes)
             self.world.checks.relay_committed(writes)
+            self.world.guarded.relay_committed(writes)
         return bool(writes)
 
     def _commit_failed(self, effects: Sequence[fx.RelayEffect], error: SegueError) -> fx.RelayEvent:
@@ -188,4 +192,5 @@ def relay_settings(snapshot_tail_entries: int) -> RelaySettings:
         snapshot_asked_every_ms=2_000,
         safety_window_entries=4,
         idle_task_ms=3_000,
+        lease_ms=2_000,
     )

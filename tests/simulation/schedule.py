@@ -3,6 +3,9 @@
 from functools import partial
 from random import Random
 
+from msgspec.structs import replace
+
+from sync_core.parts import Role
 from tests.simulation.device import Device
 from tests.simulation.disk_state import DiskState
 from tests.simulation.faults import FaultPlan, draw_plan
@@ -15,6 +18,15 @@ from tests.simulation.world import Result, World
 __all__ = ["build", "run_seed"]
 
 _NAMES = ("phone", "desktop", "tablet", "server")
+_ROLES = {
+    "phone": Role.APPROVE,
+    "desktop": Role.WRITE,
+    "tablet": Role.ADMIN,
+    "server": Role.AUTHORITY,
+    "laptop": Role.WRITE,
+    "mallory": Role.WRITE,
+}
+"""Who may do what where calls are guarded; everywhere else everybody may do everything."""
 
 
 def run_seed(seed: int) -> Result:
@@ -27,9 +39,18 @@ def build(seed: int) -> tuple[World, int]:
     """Return the world of a seed, with everything arranged that will happen, and how long its fault phase is (ms)."""
     rng = Random(f"{seed} schedule")
     plan = draw_plan(rng)
-    world = World(seed, plan, snapshot_tail_entries=rng.choice((6, 12, 1_000)), thorough=seed % 16 == 0)
+    tail_entries = rng.choice((6, 12, 1_000))
     tasks = TASKS[: rng.choice((1, 1, 2, 3))]
     mix = _draw_mix(rng)
+    guarded = Random(f"{seed} guarded")
+    enforces = guarded.random() < 0.5
+    if guarded.random() < 0.25:
+        _guard(mix, guarded, enforces)
+        if guarded.random() < 0.2:
+            plan = replace(plan, hostile=(*plan.hostile, "forger"))
+    world = World(seed, plan, snapshot_tail_entries=tail_entries, thorough=seed % 16 == 0, outside_enforces=enforces)
+    if mix.guarded:
+        world.relay.roles = dict(_ROLES)
     fault_ms = rng.choice((4_000, 8_000, 14_000))
     world.relay.boot()
     for name in _NAMES[: rng.randint(2, 4)]:
@@ -60,10 +81,21 @@ def _draw_mix(rng: Random) -> WorkMix:
     )
 
 
+def _guard(mix: WorkMix, rng: Random, enforces: bool) -> None:
+    """Let calls that cannot be undone be a part of the work; tools that nobody checks mostly do not claim to be."""
+    mix.guarded = rng.choice((3.0, 10.0, 40.0))
+    mix.think_ms = rng.choice(((0, 50), (0, 300), (100, 800)))
+    mix.checked = enforces or rng.random() < 0.3
+    mix.kills = rng.choice((0.0, 0.03, 0.1))
+    mix.pauses = rng.choice((0.0, 0.03, 0.15))
+    mix.lies = rng.choice((0.0, 0.0, 0.2))
+
+
 def _add_users(world: World, device: Device, rng: Random, tasks: tuple[str, ...], mix: WorkMix) -> None:
     for number in range(rng.choice((1, 1, 1, 2))):
         user_rng = world.rng(f"user {device.label} {number}")
-        device.users.append(User(device, user_rng, tasks, mix, budget=rng.randint(3, 12)))
+        budget = rng.randint(3, 12) * (2 if mix.guarded else 1)
+        device.users.append(User(device, user_rng, tasks, mix, budget))
 
 
 def _arrange(world: World, rng: Random, plan: FaultPlan, tasks: tuple[str, ...], mix: WorkMix, fault_ms: int) -> None:
@@ -159,6 +191,7 @@ def _lose_relay(world: World) -> None:
     world.crash_relay()
     world.relay.mailbox = MailboxModel()
     world.checks.disk_replaced()
+    world.guarded.relay_lost()
 
 
 def _arrange_relay_restore(world: World, taken_ms: int, restored_ms: int, stays_away: Device | None) -> None:
@@ -172,6 +205,9 @@ def _arrange_relay_restore(world: World, taken_ms: int, restored_ms: int, stays_
     def restore() -> None:
         world.crash_relay()
         world.relay.mailbox.restore(images[0])
+        if world.relay.roles:
+            # Whoever guards calls restores as the manual says: the file is marked before a relay starts on it.
+            world.relay.mailbox.mark_restored(world.rng("restored").randbytes)
         world.checks.disk_replaced()
         if stays_away is not None:
             _offline(world, stays_away, 5_000)

@@ -11,7 +11,8 @@ import sys
 import pytest
 
 from tests.simulation.__main__ import main
-from tests.simulation.mutants import MUTANTS, Mutant, hunt, patched
+from tests.simulation.mutants import MUTANTS, Mutant, hunt
+from tests.simulation.patching import patched
 from tests.simulation.schedule import run_seed
 from tests.simulation.seeds import REGRESSIONS
 

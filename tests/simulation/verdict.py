@@ -22,6 +22,7 @@ from tests.simulation import peek
 from tests.simulation.driver import Violation
 from tests.simulation.verdict_calls import check_calls, check_history
 from tests.simulation.verdict_content import check_notes, check_slots
+from tests.simulation.verdict_guarded import check_guarded
 
 if TYPE_CHECKING:
     from tests.simulation.device import Device
@@ -152,6 +153,7 @@ def _check_task(world: "World", task: str) -> None:
         check_slots(world, task, content.slots, content.definitions)
         check_notes(world, task, content.notes)
         check_calls(world, task, view)
+        check_guarded(world, task, view)
         check_history(world, task, view, holders)
 
 

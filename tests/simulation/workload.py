@@ -24,6 +24,7 @@ from sync_core.replica.commands import (
 )
 from tests.simulation.journal import Op, VersionOp
 from tests.simulation.work_calls import CallWork
+from tests.simulation.work_guarded import GuardedWork
 from tests.simulation.work_history import HistoryWork
 from tests.simulation.work_notes import NoteWork
 from tests.simulation.work_slots import SlotWork
@@ -37,7 +38,11 @@ TASKS = ("expense/TRIP-118", "claim/77", "order_9")
 
 
 class WorkMix(msgspec.Struct):
-    """How often each kind of work is chosen, and how long a user thinks between two commands (ms)."""
+    """How often each kind of work is chosen, and how long a user thinks between two commands (ms).
+
+    The chances from `kills` on are of guarded calls: the device dies, or stands still, between two of their steps; a
+    person looks wrongly. `checked`: their tools say that the outside system checks keys and tokens.
+    """
 
     slots: float = 4.0
     notes: float = 3.0
@@ -50,6 +55,11 @@ class WorkMix(msgspec.Struct):
     versions: float = 0.0
     conflicts: float = 0.0
     blobs: float = 0.05
+    guarded: float = 0.0
+    checked: bool = True
+    kills: float = 0.0
+    pauses: float = 0.0
+    lies: float = 0.0
 
 
 class User:
@@ -69,10 +79,11 @@ class User:
             NoteWork(self).step,
             CallWork(self).step,
             HistoryWork(self).step,
+            GuardedWork(self).step,
             self._handles,
             self._upkeep,
         ]
-        self._weights = [mix.slots, mix.notes, mix.calls, mix.history, mix.handles, mix.upkeep]
+        self._weights = [mix.slots, mix.notes, mix.calls, mix.history, mix.guarded, mix.handles, mix.upkeep]
 
     # --- the loop -----------------------------------------------------------------------------------------------------
 

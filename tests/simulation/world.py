@@ -26,6 +26,7 @@ from sync_core.errors import (
 from sync_core.replica.commands import AwaitSynced
 from sync_core.replica.core import ReplicaSettings
 from tests.simulation.checkers import Checks
+from tests.simulation.checks_guarded import GuardedChecks
 from tests.simulation.clock import Scheduler
 from tests.simulation.device import Device
 from tests.simulation.disk import DiskModel
@@ -34,6 +35,7 @@ from tests.simulation.driver import Violation
 from tests.simulation.faults import FaultPlan, Faults
 from tests.simulation.journal import Journal
 from tests.simulation.network import Link, Network, Pipe, Weather
+from tests.simulation.outside import Outside
 from tests.simulation.relay_host import RelayHost, relay_settings
 
 __all__ = ["HEAL_MS", "Result", "World"]
@@ -71,13 +73,23 @@ class World:
 
     subject = "acme"
 
-    def __init__(self, seed: int, plan: FaultPlan, *, snapshot_tail_entries: int = 12, thorough: bool = False) -> None:
+    def __init__(
+        self,
+        seed: int,
+        plan: FaultPlan,
+        *,
+        snapshot_tail_entries: int = 12,
+        thorough: bool = False,
+        outside_enforces: bool = True,
+    ) -> None:
         self.seed = seed
         self.scheduler = Scheduler()
         self.faults = Faults(plan, self.rng("faults"))
         self.network = Network(self.scheduler, self.rng("network"), plan.weather)
         self.journal = Journal()
+        self.outside = Outside(enforces=outside_enforces)
         self.checks = Checks(self, thorough)
+        self.guarded = GuardedChecks(self)
         self.relay = RelayHost(self, relay_settings(snapshot_tail_entries))
         self.devices: list[Device] = []
         self.quiet = False
@@ -175,6 +187,17 @@ class World:
         """Let a device come back after a while."""
 
         self.scheduler.after(self.faults.downtime_ms(), device.boot)
+
+    def pause(self, device: Device, duration_ms: int) -> None:
+        """Let a device stand still; the relay gives its link up where that takes long."""
+        link = device.link
+        device.pause(duration_ms)
+
+        def give_up() -> None:
+            if device.paused and device.link is link and link is not None:
+                link.cut(patience_ms=500)
+
+        self.scheduler.after(self.faults.downtime_ms(), give_up)
 
     def crash_relay(self) -> None:
         """Kill the relay; it comes back after a while."""
