@@ -8,12 +8,13 @@ SOURCES := sync_core server_relay clients tests
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help venv demo test bench simulate clean
+.PHONY: help venv demo test bench bench-peers simulate clean
 
 help:
 	@echo "make demo                    install, then run the demo: a task is carried from a killed phone to a desktop"
 	@echo "make test                    ruff, mypy, all tests, a minute of simulation"
 	@echo "make bench                   the benchmarks"
+	@echo "make bench-peers             the relay against its peers, which npm and pip install below .bench; takes an hour"
 	@echo "make simulate SECONDS=600    the simulation on fresh seeds, as long as you like"
 	@echo "make venv                    only make .venv, with all that the tests need"
 	@echo "make clean                   remove .venv and whatever else was made"
@@ -49,6 +50,10 @@ test: $(VENV)/tests.stamp
 
 bench: $(VENV)/tests.stamp
 	@$(BIN)/python -m tests.benchmarks
+
+bench-peers: $(VENV)/tests.stamp
+	@tests/benchmarks/peers/install.sh .bench/peers
+	@$(BIN)/python -m tests.benchmarks.peers
 
 simulate: $(VENV)/tests.stamp
 	@$(BIN)/python -m tests.simulation --seconds $(SECONDS)

@@ -8,13 +8,12 @@ import gc
 import time
 
 import msgspec
-import numpy as np
 
 from tests.benchmarks.peers.load import NOW, Load
 from tests.benchmarks.peers.targets import Server, cpu_seconds, quiet
-from tests.benchmarks.peers.yjs import MARK_DTYPE, marked, marks_of
+from tests.benchmarks.peers.yjs import marked, marks_of
 
-__all__ = ["FanOut", "Step", "many_rooms", "one_room"]
+__all__ = ["FanOut", "Step", "many_rooms", "one_room", "percentile"]
 
 P99_MS_MAX = 100.0
 _ARRIVED_MIN = 0.999
@@ -147,7 +146,7 @@ class _Ramp:
         latencies, in_time = self._latencies(ended)
         expected = sent * (self._per_room - 1)
         lost = sum(client.closed for client in self._clients)
-        p50, p99 = (float(np.percentile(latencies, q)) if len(latencies) else float("inf") for q in (50, 99))
+        p50, p99 = percentile(latencies, 0.5), percentile(latencies, 0.99)
         return Step(
             rate=rate,
             sent=sent,
@@ -197,13 +196,19 @@ class _Ramp:
             elif NOW() - since > 1.0:
                 return
 
-    def _latencies(self, ended: float) -> tuple["np.ndarray[tuple[int], np.dtype[np.float64]]", int]:
+    def _latencies(self, ended: float) -> tuple[list[float], int]:
         """Return the latency of each delivery to another client, ms, and how many came while sending went on."""
-        found, in_time = [], 0
+        found: list[float] = []
+        in_time = 0
         for client in self._clients:
+            own = client.number & 0xFFFF
             for at, marks in client.chunks:
-                rows = np.frombuffer(marks_of(marks), dtype=MARK_DTYPE)
-                foreign = rows[rows["sender"] != (client.number & 0xFFFF)]
-                found.append((at - foreign["t"]) * 1e3)
+                foreign = [(at - due) * 1e3 for sender, due, _ in marks_of(marks) if sender != own]
+                found += foreign
                 in_time += len(foreign) if at <= ended else 0
-        return (np.concatenate(found) if found else np.array([])), in_time
+        return found, in_time
+
+
+def percentile(values: list[float], part: float) -> float:
+    """Return the value below which this part of all values lies; infinite without any."""
+    return sorted(values)[min(len(values) - 1, int(len(values) * part))] if values else float("inf")

@@ -5,9 +5,10 @@ out of SQLite alone, one transaction per batch, is in `tests.benchmarks`.
 """
 
 import msgspec
-import numpy as np
 
+from tests.benchmarks.peers.fan_out import percentile
 from tests.benchmarks.peers.load import NOW
+from tests.benchmarks.peers.segue_dialect import SegueDialect
 from tests.benchmarks.peers.targets import Server, quiet
 from tests.benchmarks.peers.yjs import marked
 
@@ -15,7 +16,7 @@ __all__ = ["Receipts", "receipts"]
 
 WRITERS = 32
 _STEP = 64
-"""Updates that one writer sends in one go; as many again once they are receipted."""
+"""Updates that one writer sends joined in one message; as many again once they are receipted."""
 
 
 class Receipts(msgspec.Struct, frozen=True):
@@ -28,6 +29,8 @@ class Receipts(msgspec.Struct, frozen=True):
 def receipts(server: Server, seconds: float) -> Receipts:
     """Keep every writer's window full, and count what is receipted."""
     load = server.fresh()
+    dialect = load.dialect
+    assert isinstance(dialect, SegueDialect)
     clients = load.open_all([f"w{number}" for number in range(WRITERS)])
     quiet(load.run_for)
     sent = [0] * WRITERS
@@ -42,11 +45,12 @@ def receipts(server: Server, seconds: float) -> Receipts:
             if sent[number]:
                 waits.append((now - began_at[number]) * 1e3)
             began_at[number] = now
-            for _ in range(_STEP):
-                sent[number] += 1
-                client.send(load.dialect.write(client, client.key, marked(number, now, sent[number])))
+            first = sent[number] + 1
+            sent[number] += _STEP
+            values = [marked(number, now, update) for update in range(first, first + _STEP)]
+            client.send(dialect.write_all(client, client.key, values))
         load.poll(0.001)
     took = NOW() - began
     done = sum(client.receipts for client in clients)
     load.close()
-    return Receipts(done / took, float(np.percentile(waits, 99)))
+    return Receipts(done / took, percentile(waits, 0.99))

@@ -68,6 +68,11 @@ class SegueDialect:
     def write(self, client: "Client", key: str, value: str) -> bytes:
         return self.seed(client, [(key, value)])
 
+    def write_all(self, client: "Client", key: str, values: list[str]) -> bytes:
+        """Return the message of many single writes, each an entry of its own: frames of one loop turn are joined."""
+        writer = self._writer(client)
+        return encode([Push(client.room, tuple(writer.entry([(key, value)]) for value in values))])
+
     def seed(self, client: "Client", items: list[tuple[str, str]]) -> bytes:
         return encode([Push(client.room, (self._writer(client).entry(items),))])
 

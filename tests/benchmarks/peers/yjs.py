@@ -7,12 +7,12 @@ finds it with one regular expression in whatever arrived.
 
 import re
 import struct
+from collections.abc import Iterator
 
-__all__ = ["MARK", "MARK_DTYPE", "MapWriter", "marked", "marks_of", "numbers_in", "text_insert", "varbytes", "varuint"]
+__all__ = ["MARK", "MapWriter", "marked", "marks_of", "numbers_in", "read_varuint", "varbytes", "varuint"]
 
 MAGIC = "mRk"
 MARK = re.compile(MAGIC.encode() + rb"([0-9a-f]{28})")
-MARK_DTYPE = [("sender", "<u2"), ("t", "<f8"), ("seq", "<u4")]
 _MARKER = struct.Struct("<HdI")
 
 
@@ -21,9 +21,9 @@ def marked(sender: int, t: float, seq: int) -> str:
     return MAGIC + _MARKER.pack(sender, t, seq).hex()
 
 
-def marks_of(found: list[bytes]) -> bytes:
-    """Return what `MARK` found as the rows of `MARK_DTYPE`."""
-    return bytes.fromhex(b"".join(found).decode())
+def marks_of(found: list[bytes]) -> Iterator[tuple[int, float, int]]:
+    """Return (sender, second at which it was due, number) of each of what `MARK` found."""
+    return _MARKER.iter_unpack(bytes.fromhex(b"".join(found).decode()))
 
 
 def numbers_in(data: bytes) -> set[int]:
@@ -93,8 +93,3 @@ class MapWriter:
     def state_vector(self) -> bytes:
         """Return the state vector of a reader that has all of this writer."""
         return b"\x01" + self.id + varuint(self.clock)
-
-
-def text_insert(client: int, text: str) -> bytes:
-    """Return the update that inserts one text at the start of the root `text`."""
-    return b"\x01\x01" + varuint(client) + b"\x00\x04\x01" + varbytes(b"text") + varbytes(text.encode()) + b"\x00"

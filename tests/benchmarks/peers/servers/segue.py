@@ -7,7 +7,7 @@ import asyncio
 import os
 from pathlib import Path
 
-from server_relay.__main__ import loop_factory
+from server_relay.command.run import loop_factory
 from server_relay.config import RelaySettings
 from server_relay.server import serve
 
