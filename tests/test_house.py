@@ -73,7 +73,8 @@ TABLE = (
     Layer("clients/desktop", "output read_token shapes standard_input connection"),
     Layer(
         "clients/desktop/rehearse",
-        "logs relay_process recording schedule stand_ins devices player stores figures report rehearsal command",
+        "logs relay_process recording rules dependence outside schedule stand_ins devices player stores evidence"
+        " guarded figures report rehearsal command",
     ),
     Layer("clients/desktop", "findings routes", pure=True),
     Layer(

@@ -88,11 +88,14 @@ def demo(
 
 def rehearse(
     runs: Annotated[Path, typer.Argument(metavar="RUNS.json", help="Recorded runs in the OpenAI chat format.")],
-    tools: Annotated[Path, typer.Option("--tools", help="The effect of each tool, as one JSON object.")],
+    tools: Annotated[Path, typer.Option("--tools", help="Effect and key of each tool, as one JSON object.")],
     devices: Annotated[int, typer.Option("--devices", min=1, max=16, help="Devices that take part in each run.")] = 3,
     seed: Annotated[int, typer.Option("--seed", help="Repeats the same moves and faults.")] = 7,
     crash: Annotated[bool, typer.Option("--crash", help="Kill devices in the middle of calls.")] = False,
     offline: Annotated[bool, typer.Option("--offline", help="Cut devices off from the relay.")] = False,
+    no_authority: Annotated[
+        bool, typer.Option("--no-authority", help="Refuse every call that cannot be undone, as without an authority.")
+    ] = False,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="Take only so many runs.")] = None,
     keep: Annotated[Path | None, typer.Option("--keep", help="A new folder for stores and logs.")] = None,
     as_json: AsJson = False,
@@ -103,7 +106,7 @@ def rehearse(
         from clients.desktop.rehearse.command import run_rehearsal
         from clients.desktop.rehearse.schedule import Faults
 
-        faults = Faults(kills=crash, offline=offline)
+        faults = Faults(kills=crash, offline=offline, without_authority=no_authority)
         return run_rehearsal(runs, tools, devices=devices, seed=seed, faults=faults, limit=limit, keep=keep)
 
     answered(rehearsed, as_json)

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from clients.desktop.rehearse.figures import Figures
-from clients.desktop.rehearse.recording import read_runs, read_tools
+from clients.desktop.rehearse.recording import read_runs
 from clients.desktop.rehearse.rehearsal import Plan, rehearse
+from clients.desktop.rehearse.rules import read_rules
 from clients.desktop.rehearse.schedule import Faults
 from sync_core.document import record_writes
 from sync_core.document.calls import PlannedCall
@@ -22,7 +23,7 @@ from sync_core.endpoint.turns import Turns
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT / "tests" / "clients" / "data"
 RUNS, TOOLS = DATA / "workshop_runs.json", DATA / "workshop_tools.json"
-CALLS, REFUSED = 18, 2
+CALLS, GUARDED = 18, 2
 ALL = Faults(kills=True, offline=True)
 
 
@@ -39,27 +40,35 @@ def segue(*arguments: str) -> tuple[int, dict[str, Any]]:
 
 
 def played(folder: Path, seed: int = 7, faults: Faults = ALL, devices: int = 3) -> Figures:
-    plan = Plan(read_runs(RUNS), read_tools(TOOLS), devices, seed, faults)
+    plan = Plan(read_runs(RUNS), read_rules(TOOLS), devices, seed, faults)
     return asyncio.run(rehearse(plan, folder, lambda: None))
 
 
 def test_without_faults_every_call_runs_once_on_another_device_than_the_last() -> None:
     status, figures = segue(str(RUNS), "--tools", str(TOOLS))
     assert status == 0 and figures["good"]
-    assert {name: figures[name] for name in ("runs", "calls", "moves", "refused_for_authority")} == {
+    assert {name: figures[name] for name in ("runs", "calls", "moves", "executed", "irreversible", "done")} == {
         "runs": 5,
         "calls": CALLS,
         "moves": CALLS,
-        "refused_for_authority": REFUSED,
+        "executed": CALLS,
+        "irreversible": GUARDED,
+        "done": GUARDED,
     }
-    assert figures["executed"] == CALLS - REFUSED and figures["run_again_after_crash"] == figures["run_apart"] == 0
+    assert figures["run_again_after_crash"] == figures["run_apart"] == figures["refused_for_authority"] == 0
+
+
+def test_without_the_authority_what_cannot_be_undone_is_refused() -> None:
+    status, figures = segue(str(RUNS), "--tools", str(TOOLS), "--crash", "--offline", "--no-authority")
+    assert status == 0 and figures["good"]
+    assert (figures["refused_for_authority"], figures["done"]) == (GUARDED, 0)
 
 
 def test_kills_and_offline_spells_cost_executions_and_nothing_else() -> None:
     status, figures = segue(str(RUNS), "--tools", str(TOOLS), "--seed", "3", "--crash", "--offline")
     assert status == 0 and figures["kills"] and figures["offline_spells"]
     extra = figures["run_again_after_crash"] + figures["run_apart"]
-    assert figures["executed"] == CALLS - REFUSED + extra and extra > 0
+    assert figures["executed"] == CALLS + extra and extra > 0
 
 
 @pytest.mark.parametrize("devices", [1, 2, 5])
@@ -89,7 +98,7 @@ def test_whatever_an_honest_recording_holds_is_played_and_judged_rightly(tmp_pat
     (tmp_path / "runs.json").write_text(json.dumps([messages]))
     (tmp_path / "tools.json").write_text('{"look": "READ"}')
     (tmp_path / "played").mkdir()
-    plan = Plan(read_runs(tmp_path / "runs.json"), read_tools(tmp_path / "tools.json"), 3, seed, ALL)
+    plan = Plan(read_runs(tmp_path / "runs.json"), read_rules(tmp_path / "tools.json"), 3, seed, ALL)
     figures = asyncio.run(rehearse(plan, tmp_path / "played", lambda: None))
     assert figures.good, figures
     assert (figures.calls, figures.garbled_by_model) == (6, 3)
@@ -108,7 +117,7 @@ def test_files_of_a_rehearsal_stay_where_they_were_asked_for(tmp_path: Path) -> 
     status, figures = segue(str(RUNS), "--tools", str(TOOLS), "--limit", "1", "--keep", str(keep))
     assert (status, figures["runs"]) == (0, 1)
     assert len((keep / "executions.jsonl").read_text().splitlines()) == figures["executed"]
-    assert sorted(path.name for path in keep.glob("device-*.db")) == [f"device-1-{n}.db" for n in (1, 2, 3)]
+    assert sorted(path.name for path in keep.glob("run-*.db")) == [f"run-0-device-{n}.db" for n in (1, 2, 3)]
     status, refused = segue(str(RUNS), "--tools", str(TOOLS), "--keep", str(keep))
     assert (status, refused["error"]["code"]) == (2, "wrong_usage")
 
@@ -183,7 +192,7 @@ def test_a_tool_that_nobody_asked_for_is_caught(tmp_path: Path, monkeypatch: pyt
 
     async def eager(self: Device) -> None:
         await honest(self)
-        await self._tools["free_days"](1)
+        await self._stand_ins._tools["free_days"](1)
 
     monkeypatch.setattr(Device, "synced", eager)
     figures = played(tmp_path, faults=Faults())

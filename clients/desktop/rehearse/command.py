@@ -11,9 +11,10 @@ from pathlib import Path
 
 from clients.config import WrongUsage
 from clients.desktop.output import Answer
-from clients.desktop.rehearse.recording import read_runs, read_tools
+from clients.desktop.rehearse.recording import read_runs
 from clients.desktop.rehearse.rehearsal import Plan, rehearse
 from clients.desktop.rehearse.report import answer_of
+from clients.desktop.rehearse.rules import check_rules, read_rules
 from clients.desktop.rehearse.schedule import Faults
 
 __all__ = ["run_rehearsal"]
@@ -27,7 +28,9 @@ def run_rehearsal(
     `limit` takes only the first runs. `keep` is a new or empty folder in which stores and logs stay; without it they
     are deleted. Raises `WrongUsage` for files that cannot be used.
     """
-    plan = Plan(read_runs(runs, limit), read_tools(tools), devices, seed, faults)
+    plan = Plan(read_runs(runs, limit), read_rules(tools), devices, seed, faults)
+    if limit is None:
+        check_rules(plan.rules, plan.runs)
     started = time.monotonic()
     with _folder(keep) as folder, _progress(sum(len(run.calls) for run in plan.runs)) as called:
         figures = asyncio.run(rehearse(plan, folder, called))

@@ -1,24 +1,27 @@
 """The devices of a rehearsal: endpoints with a file each, a network that can be cut, and a crash that drops them."""
 
 import asyncio
-from collections.abc import Mapping
 from pathlib import Path
 
-from clients.desktop.rehearse.logs import Execution, LineLog
+from clients.desktop.rehearse.recording import Run
 from clients.desktop.rehearse.stand_ins import Asking, StandIns
-from sync_core import Backoff, Effect, Endpoint, Message, PlannedCall, Task
+from sync_core import Backoff, Endpoint, Message, PlannedCall, Task
 from sync_core.endpoint.points import CallPoint, Crashed
 from sync_core.endpoint.transport import Connection, LinkLost, WebsocketTransport
 from sync_core.testing import crash_at
 
-__all__ = ["PATIENCE_S", "SUBJECT", "CuttableNetwork", "Device"]
+__all__ = ["PATIENCE_S", "CuttableNetwork", "Device", "store_of"]
 
-SUBJECT = "rehearsal"
 PATIENCE_S = 60.0
 """How long a device waits for the relay before the rehearsal gives up, seconds."""
 
 _BACKOFF = Backoff(first_s=0.02, cap_s=0.1)
 """Loopback is back at once, so a device that returns need not wait long for its next attempt."""
+
+
+def store_of(folder: Path, run: Run, device: str) -> Path:
+    """Return where a device keeps its file of a run; each run is a subject of its own, so it has files of its own."""
+    return folder / f"{run.subject}-{device}.db"
 
 
 class CuttableNetwork:
@@ -80,43 +83,36 @@ class _Holdable:
 
 
 class Device:
-    """One device: its file outlives every opening of its endpoint. It works on one task at a time."""
+    """One device: its file of a run outlives every opening of its endpoint. It works on one run at a time."""
 
-    def __init__(
-        self,
-        name: str,
-        store: Path,
-        relay: str,
-        log: LineLog[Execution],
-        shapes: Mapping[str, tuple[str, ...]],
-        effects: Mapping[str, Effect],
-    ) -> None:
+    def __init__(self, name: str, folder: Path, relay: str, stand_ins: StandIns) -> None:
         self.name = name
-        self.store = store
         self.network = CuttableNetwork()
+        self._folder = folder
         self._relay = relay
-        self._stand_ins = StandIns(name, log)
-        self._shapes = shapes
-        self._tools = {made.name: made for made in self._stand_ins.tools(shapes, effects)}
+        self._stand_ins = stand_ins
+        self._run: Run | None = None
         self._endpoint: Endpoint | None = None
         self._task: Task | None = None
 
-    async def task(self, key: str, *, create: bool = False) -> Task:
-        """Return this device's handle of a task, opening endpoint and task as far as they are not open."""
-        if self._task is not None and self._task.key != key:
-            await self._task.aclose()
-            self._task = None
+    async def begin(self, run: Run) -> None:
+        """Take part in a run from here on, and no longer in the one before."""
+        await self.close()
+        self._run = run
+
+    async def task(self, *, create: bool = False) -> Task:
+        """Return this device's handle of the run's task, opening endpoint and task as far as they are not open."""
         if self._task is None:
-            self._task = await (await self._opened()).task(key, create=create)
+            self._task = await (await self._opened()).task(self._playing().task, create=create)
         return self._task
 
     async def synced(self) -> None:
         """Wait until the relay has all of this device's work, and this device all of the relay's."""
         await (await self._opened()).synced(timeout_s=PATIENCE_S)
 
-    async def ask(self, key: str, pending: PlannedCall, asking: Asking, kill: CallPoint | None) -> Message | None:
+    async def ask(self, pending: PlannedCall, asking: Asking, kill: CallPoint | None) -> Message | None:
         """Run a pending call, or die at a point of it; returns its tool message, or None if the device died."""
-        task = await self.task(key)
+        task = await self.task()
         self._stand_ins.asking = asking
         if kill is CallPoint.AFTER_RECORD:
             # From the effect on nothing leaves, or the record would be gone before the device is.
@@ -133,14 +129,13 @@ class Device:
             self._stand_ins.asking = self._stand_ins.executed = None
             self.network.release()
 
-    async def call_again(self, key: str, pending: PlannedCall, asking: Asking) -> object:
+    async def call_again(self, pending: PlannedCall, asking: Asking) -> object:
         """Ask for a call by its step and return the result; what is recorded must not run."""
-        task = await self.task(key)
+        task = await self.task()
         self._stand_ins.asking = asking
-        given = asking.call.given or {}
         try:
-            values = [given.get(name) for name in self._shapes[pending.tool]]
-            return await task.call(pending.step, self._tools[pending.tool], *values)
+            tool, values = self._stand_ins.bound(asking.call)
+            return await task.call(pending.step, tool, *values)
         finally:
             self._stand_ins.asking = None
 
@@ -150,14 +145,19 @@ class Device:
             await self._endpoint.aclose()
         self._endpoint = self._task = None
 
+    def _playing(self) -> Run:
+        assert self._run is not None, "a device begins a run before anything else"
+        return self._run
+
     async def _opened(self) -> Endpoint:
         if self._endpoint is None:
+            run = self._playing()
             self._endpoint = await Endpoint.open(
-                self.store,
-                subject=SUBJECT,
+                store_of(self._folder, run, self.name),
+                subject=run.subject,
                 device=self.name,
                 relay=self._relay,
-                tools=self._tools.values(),
+                tools=self._stand_ins.tools,
                 backoff=_BACKOFF,
                 transport=self.network,
             )

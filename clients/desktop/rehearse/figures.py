@@ -1,18 +1,17 @@
-"""The figures of a rehearsal, computed from the recorded file, the two logs and the devices' stores alone."""
+"""The figures of a rehearsal, computed from the recorded file and the files that the rehearsal left, alone."""
 
-import hashlib
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from clients.desktop.rehearse.logs import Ask, AskOutcome, Execution
-from clients.desktop.rehearse.recording import Message, RecordedCall, Run, Said
+from clients.desktop.rehearse.evidence import CallEvidence, Evidence, grouped
+from clients.desktop.rehearse.guarded import count_guarded
+from clients.desktop.rehearse.logs import Ask, AskOutcome
+from clients.desktop.rehearse.recording import Message, Run, Said
+from clients.desktop.rehearse.rules import ToolRule, rule_of
 from clients.desktop.rehearse.stores import StoredRun
-from sync_core.document.calls import Call, CallState
 from sync_core.document.history import HistoryEntry
-from sync_core.entry import Effect
-from sync_core.values import canonical
 
 __all__ = ["Figures", "figures_of"]
 
@@ -25,7 +24,17 @@ class Figures(msgspec.Struct, frozen=True):
     executed: int
     run_again_after_crash: int
     executed_again: int
+    irreversible: int
+    done: int
+    prevented: int
+    prevented_failed: int
+    dependent: int
+    did_not_happen: int
     refused_for_authority: int
+    settled_by_probe: int
+    doubles: int
+    not_done: int
+    astray: int
     garbled_by_model: int
     wrong_results: int
     lost_history_items: int
@@ -38,102 +47,83 @@ class Figures(msgspec.Struct, frozen=True):
 
     @property
     def good(self) -> bool:
-        """Whether nothing was lost, wrong or executed again without being asked for."""
-        return self.digests_equal and not (self.executed_again or self.wrong_results or self.lost_history_items)
+        """Whether nothing was lost, wrong, doubled, left undone or executed again without being asked for."""
+        bad = (
+            self.executed_again,
+            self.doubles,
+            self.not_done,
+            self.astray,
+            self.wrong_results,
+            self.lost_history_items,
+        )
+        return self.digests_equal and not any(bad)
 
 
 def figures_of(
-    runs: Sequence[Run],
-    effects: Mapping[str, Effect],
-    stored: Mapping[int, Sequence[StoredRun]],
-    executions: Sequence[Execution],
-    asks: Sequence[Ask],
-    offline_spells: int,
+    runs: Sequence[Run], rules: Mapping[str, ToolRule], evidence: Evidence, authority: bool, offline_spells: int
 ) -> Figures:
-    """Return the figures. `stored` has, by run number, what each device's file holds; spells are as scheduled."""
-    counts: Counter[str] = Counter(unasked=sum(execution.asked is None for execution in executions))
-    ran: dict[tuple[int, int], list[Execution]] = defaultdict(list)
-    for execution in executions:
-        if execution.run is not None and execution.step is not None:
-            ran[execution.run, execution.step].append(execution)
-    told: dict[tuple[int, int], list[Ask]] = defaultdict(list)
-    for ask in asks:
-        told[ask.run, ask.step].append(ask)
+    """Return the figures. `authority`: there was one to be asked; spells are as scheduled."""
+    counts: Counter[str] = Counter(unasked=sum(execution.asked is None for execution in evidence.executions))
+    ran, told, happened = grouped(evidence.executions), grouped(evidence.asks), grouped(evidence.happened)
     for run in runs:
-        files = stored[run.number]
+        files = evidence.stored[run.number]
         counts["lost"] += _lost_items(run, files)
         counts["diverged"] += len({each.digests for each in files}) > 1
         turns = _turns(run, files)
         counts["moves"] += _moves(run, turns, told)
         for call in run.calls:
             key = (run.number, call.number)
-            guarded = effects.get(call.tool, Effect.IRREVERSIBLE) is Effect.IRREVERSIBLE
             step = f"{turns[call.number].item}/{call.place}" if call.number in turns else ""
-            _count_call(counts, call, guarded, step, files, ran[key], told[key])
+            found = CallEvidence(call, step, files, ran.get(key, ()), told.get(key, ()), happened.get(key, ()))
+            rule = rule_of(rules, call.tool)
+            if call.given is None:
+                counts["garbled"] += 1
+            elif rule.guarded:
+                count_guarded(counts, rule, found, authority)
+            else:
+                _count_free(counts, found)
     return Figures(
         runs=len(runs),
         calls=sum(len(run.calls) for run in runs),
-        executed=len(executions),
+        executed=len(evidence.executions),
         run_again_after_crash=counts["after_crash"],
         executed_again=counts["unasked"] + counts["again"],
+        irreversible=counts["irreversible"],
+        done=counts["done"],
+        prevented=counts["prevented"],
+        prevented_failed=counts["prevented_failed"],
+        dependent=counts["dependent"],
+        did_not_happen=counts["did_not_happen"],
         refused_for_authority=counts["refused"],
+        settled_by_probe=counts["settled_by_probe"],
+        doubles=counts["doubles"],
+        not_done=counts["not_done"],
+        astray=counts["astray"],
         garbled_by_model=counts["garbled"],
         wrong_results=counts["wrong"],
         lost_history_items=counts["lost"],
         run_apart=counts["apart"],
         digests_equal=counts["diverged"] == 0,
         moves=counts["moves"],
-        kills=sum(ask.outcome is AskOutcome.KILLED for ask in asks),
+        kills=sum(ask.outcome is AskOutcome.KILLED for ask in evidence.asks),
         offline_spells=offline_spells,
-        asks=len(asks),
+        asks=len(evidence.asks),
     )
 
 
-def _count_call(
-    counts: Counter[str],
-    call: RecordedCall,
-    guarded: bool,
-    step: str,
-    files: Sequence[StoredRun],
-    ran: Sequence[Execution],
-    told: Sequence[Ask],
-) -> None:
+def _count_free(counts: Counter[str], found: CallEvidence) -> None:
     """Sort a call's executions: the first, those apart, those after a crash, and those that nobody may explain."""
-    if call.given is None:
-        counts["garbled"] += 1
+    if AskOutcome.DEPENDENT in found.outcomes:
+        counts["dependent"] += 1
+        counts["again"] += len(found.ran)
         return
-    records = [each.calls.get(step) for each in files]
-    if guarded:
-        counts["refused"] += not ran and not any(records)
-        counts["again"] += len(ran)
-        counts["wrong"] += any(ask.outcome is AskOutcome.ANSWERED and not _told_right(ask, call) for ask in told)
-        return
-    held = sum(each.begun_again[step] for each in files)
-    within_one_ask = len(ran) - len({execution.asked for execution in ran})
-    again = max(held, within_one_ask)
-    successes = {attempt.device for record in records if record for attempt in record.attempts if attempt.ok}
+    again = max(sum(each.begun_again[found.step] for each in found.files), found.ran_again_within_one_ask)
+    successes = {attempt.device for record in found.records if record for attempt in record.attempts if attempt.ok}
     apart = max(len(successes) - 1, 0)
     counts["again"] += again
     counts["apart"] += apart
-    counts["after_crash"] += max(len(ran) - 1 - apart - again, 0)
-    right = all(record is not None and _recorded_right(record, call) for record in records)
-    answered = [ask for ask in told if ask.outcome is AskOutcome.ANSWERED]
-    counts["wrong"] += not (right and answered and all(_told_right(ask, call) for ask in answered))
-
-
-def _recorded_right(record: Call, call: RecordedCall) -> bool:
-    """A large result is a blob, whose name is the hash of its bytes."""
-    shown = record.shown
-    if record.state is not CallState.DONE or shown is None:
-        return False
-    expected = canonical(call.result)
-    if shown.blob is not None:
-        return shown.blob == hashlib.sha256(expected.encode()).hexdigest()
-    return shown.result == expected
-
-
-def _told_right(ask: Ask, call: RecordedCall) -> bool:
-    return ask.sha256 == hashlib.sha256(call.result.encode()).hexdigest()
+    counts["after_crash"] += max(len(found.ran) - 1 - apart - again, 0)
+    counts["wrong"] += not found.known_everywhere
 
 
 def _turns(run: Run, files: Sequence[StoredRun]) -> dict[int, HistoryEntry]:

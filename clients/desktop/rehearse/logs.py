@@ -29,11 +29,20 @@ class Execution(msgspec.Struct, frozen=True):
 
 
 class AskOutcome(StrEnum):
-    """What came of asking a device for a call."""
+    """What came of asking a device for a call.
+
+    `REFUSED`: no authority was there to be asked. `RUNNING`: another device has the key. `PREVENTED`: the key of what
+    it acts on is done already. `DID_NOT_HAPPEN`: the tool ran and knows that nothing happened. `DEPENDENT`: nobody was
+    asked, because the call names what only a prevented one would have brought.
+    """
 
     ANSWERED = "answered"
     REFUSED = "refused"
     KILLED = "killed"
+    RUNNING = "running"
+    PREVENTED = "prevented"
+    DID_NOT_HAPPEN = "did_not_happen"
+    DEPENDENT = "dependent"
 
 
 class Ask(msgspec.Struct, frozen=True):

@@ -7,20 +7,22 @@ answer that names another one is taken under the call's.
 
 import codecs
 import json
-from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
 from clients.config import WrongUsage
+from sync_core.endpoint.safeguards import FENCING_TOKEN, IDEMPOTENCY_KEY
 from sync_core.endpoint.tools import MODEL_TOOL_NAMES
-from sync_core.entry import Effect
 from sync_core.errors import ValueRefused
 from sync_core.ids import check_name
 from sync_core.limits import BLOB_BYTES_MAX
 from sync_core.values import JsonValue, canonical, parse
 
-__all__ = ["Message", "RecordedCall", "Run", "Said", "Turn", "read_runs", "read_tools"]
+__all__ = ["FILLED_IN", "Message", "RecordedCall", "Run", "Said", "Turn", "read_runs"]
+
+FILLED_IN = frozenset({IDEMPOTENCY_KEY, FENCING_TOKEN})
+"""Arguments that Segue gives, not a model."""
 
 Message = dict[str, JsonValue]
 """A chat message as it was recorded."""
@@ -50,12 +52,12 @@ class RecordedCall(msgspec.Struct, frozen=True):
     def given(self) -> dict[str, JsonValue] | None:
         """The arguments without those that are null, or None if the model garbled the call: it cannot be run.
 
-        An idempotency key is not the model's to give: where a tool takes one, Segue fills it in.
+        A key or a token is not the model's to give: where a tool takes one, Segue fills it in.
         """
         named = self.named
         if named is None:
             return None
-        return {name: value for name, value in named.items() if value is not None and name != "idempotency_key"}
+        return {name: value for name, value in named.items() if value is not None and name not in FILLED_IN}
 
     @property
     def named(self) -> dict[str, JsonValue] | None:
@@ -92,6 +94,11 @@ class Run(msgspec.Struct, frozen=True):
     def calls(self) -> tuple[RecordedCall, ...]:
         """All calls in their order."""
         return tuple(call for step in self.steps if isinstance(step, Turn) for call in step.calls)
+
+    @property
+    def subject(self) -> str:
+        """The business subject of this run alone: two runs may act on one entity, and neither hears of the other."""
+        return f"run-{self.number}"
 
     @property
     def task(self) -> str:
@@ -146,17 +153,6 @@ def read_runs(path: Path, limit: int | None = None) -> tuple[Run, ...]:
     return tuple(
         _run(number, run.messages if isinstance(run, _RunObject) else run) for number, run in enumerate(chosen)
     )
-
-
-def read_tools(path: Path) -> Mapping[str, Effect]:
-    """Return the effect class of each tool that a file names: one JSON object, name to effect."""
-    try:
-        return msgspec.json.decode(_read(path), type=dict[str, Effect])
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise WrongUsage(
-            f"{path} does not hold the effects of tools: {error}.",
-            hint='It holds {"read_invoice": "READ", "pay": "IRREVERSIBLE"}.',
-        ) from None
 
 
 def _read(path: Path) -> bytes:

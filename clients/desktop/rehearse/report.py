@@ -18,17 +18,27 @@ _MEANINGS: dict[str, str] = {
     "run_again_after_crash": "of these: run again after a crash (asked for)",
     "run_apart": "of these: run apart, the first record had not left its device",
     "executed_again": "of these: executed again (not asked for)",
-    "refused_for_authority": "calls refused for lack of an authority",
+    "irreversible": "calls that cannot be undone",
+    "done": "of these: happened, once",
+    "did_not_happen": "of these: tried, and did not happen, as recorded",
+    "prevented": "of these: prevented, the key of what they act on is done already",
+    "prevented_failed": "of these: prevented likewise, though they failed in the recording",
+    "refused_for_authority": "of these: refused for lack of an authority",
+    "not_done": "of these: neither happened nor explained",
+    "settled_by_probe": "attempts in doubt, settled by a probe",
+    "doubles": "effects that happened twice outside",
+    "astray": "effects that should not have happened",
+    "dependent": "calls not run, they name what only a prevented one would have brought",
     "garbled_by_model": "calls that the model garbled, not run",
     "wrong_results": "calls with a wrong result on some device",
     "lost_history_items": "messages lost from the history",
     "digests_equal": "equal digests on all devices of each run",
 }
-_MUST_BE_ZERO = frozenset({"executed_again", "wrong_results", "lost_history_items"})
+_MUST_BE_ZERO = frozenset({"executed_again", "wrong_results", "lost_history_items", "doubles", "not_done", "astray"})
 
 
 def answer_of(figures: Figures, seed: int, devices: int, seconds: float) -> Answer:
-    """Return a rehearsal's answer: refused if anything was lost, wrong or executed again without being asked for."""
+    """Return a rehearsal's answer: refused if anything was lost, wrong, doubled or executed again unasked."""
     found = msgspec.structs.asdict(figures)
     document: dict[str, JsonDocument] = {
         **found,
@@ -39,9 +49,9 @@ def answer_of(figures: Figures, seed: int, devices: int, seconds: float) -> Answ
     }
     rows = tuple((meaning, _shown(found[name]), _verdict(name, found[name])) for name, meaning in _MEANINGS.items())
     verdict = (
-        "Nothing was lost, wrong or executed again without being asked for"
+        "Nothing was lost, wrong, doubled or executed again without being asked for"
         if figures.good
-        else "Something was lost, wrong or executed again without being asked for"
+        else "Something was lost, wrong, doubled, left undone or executed again without being asked for"
     )
     return Answer(
         document,

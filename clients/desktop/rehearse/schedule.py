@@ -10,8 +10,8 @@ from collections.abc import Mapping
 import msgspec
 
 from clients.desktop.rehearse.recording import Run
+from clients.desktop.rehearse.rules import ToolRule, rule_of
 from sync_core.endpoint.points import CallPoint
-from sync_core.entry import Effect
 
 __all__ = ["Faults", "Move", "schedule"]
 
@@ -23,10 +23,11 @@ _SPELL_CALLS_MAX = 3
 
 
 class Faults(msgspec.Struct, frozen=True):
-    """Which faults a rehearsal plants."""
+    """Which faults a rehearsal plants. Without the authority every call that cannot be undone is refused."""
 
     kills: bool = False
     offline: bool = False
+    without_authority: bool = False
 
 
 class Move(msgspec.Struct, frozen=True):
@@ -49,21 +50,21 @@ class Move(msgspec.Struct, frozen=True):
         return self.device if self.elsewhere is None else self.elsewhere
 
 
-def schedule(run: Run, effects: Mapping[str, Effect], devices: int, seed: int, faults: Faults) -> tuple[Move, ...]:
+def schedule(run: Run, rules: Mapping[str, ToolRule], devices: int, seed: int, faults: Faults) -> tuple[Move, ...]:
     """Return the move of each call of the run, in order; the first message of the run is said on device 0."""
     chance = random.Random(f"{seed}/{run.number}")
     moves: list[Move] = []
     holder = 0
     for call in run.calls:
-        guarded = effects.get(call.tool, Effect.IRREVERSIBLE) is Effect.IRREVERSIBLE
-        move = _move(chance, holder, devices, faults, guarded)
+        refused = faults.without_authority and rule_of(rules, call.tool).guarded
+        move = _move(chance, holder, devices, faults, refused)
         moves.append(move)
         holder = move.holder
     return tuple(moves)
 
 
-def _move(chance: random.Random, holder: int, devices: int, faults: Faults, guarded: bool) -> Move:
-    """A guarded call is refused before anything is started, so there is no point of it at which to be killed.
+def _move(chance: random.Random, holder: int, devices: int, faults: Faults, refused: bool) -> Move:
+    """A call that is refused starts nothing, so there is no point of it at which to be killed.
 
     The same numbers are drawn whatever the faults, so that a run without them visits the same devices.
     """
@@ -72,9 +73,9 @@ def _move(chance: random.Random, holder: int, devices: int, faults: Faults, guar
     point = chance.choice(_POINTS)
     spell_calls = chance.randint(1, _SPELL_CALLS_MAX)
     elsewhere = _other(chance, device, devices)
-    kill = point if faults.kills and not guarded and draws[0] < _KILL_SHARE else None
+    kill = point if faults.kills and not refused and draws[0] < _KILL_SHARE else None
     offline = faults.offline and devices > 1 and draws[1] < _OFFLINE_SHARE
-    away = devices > 1 and (kill is not None or (offline and not guarded)) and draws[2] < _ELSEWHERE_SHARE
+    away = devices > 1 and (kill is not None or (offline and not refused)) and draws[2] < _ELSEWHERE_SHARE
     return Move(
         device=device,
         kill=kill,

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from clients.desktop.rehearse.devices import SUBJECT
-from clients.desktop.rehearse.recording import Message
+from clients.desktop.rehearse.recording import Message, Run
 from sync_core.context.rows import KEPT_COLUMNS, kept_entry, task_span
 from sync_core.context.sqlite_store import SqliteStore
 from sync_core.document.calls import Call
@@ -37,23 +36,23 @@ class StoredRun(msgspec.Struct, frozen=True):
     begun_again: Counter[str]
 
 
-async def read_stored(path: Path, device: str, tasks: tuple[str, ...]) -> dict[str, StoredRun]:
-    """Return what a device's file holds of each task, by key."""
-    store = await SqliteStore.open(path, subject=SUBJECT)
+async def read_stored(path: Path, device: str, run: Run) -> StoredRun:
+    """Return what a device's file holds of a run."""
+    store = await SqliteStore.open(path, subject=run.subject)
     try:
-        found = {task: await _read(store, device, task) for task in tasks}
+        found = await _read(store, device, run)
     finally:
         await store.close()
     with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as connection:
-        for task, stored in found.items():
-            stored.begun_again.update(_begun_again(connection, device, task))
+        found.begun_again.update(_begun_again(connection, run.task))
     connection.close()
     return found
 
 
-async def _read(store: SqliteStore, device: str, task: str) -> StoredRun:
+async def _read(store: SqliteStore, device: str, run: Run) -> StoredRun:
+    task = run.task
     image = await store.load_task(task)
-    document = TaskDocument(SUBJECT, task, device, new_writer(os.urandom), os.urandom)
+    document = TaskDocument(run.subject, task, device, new_writer(os.urandom), os.urandom)
     streams = {stream.stream: stream for stream in image.streams}
     state = streams.get(stream_id(task, StreamName.STATE))
     document.load(state.document if state else b"", (entry for each in image.streams for entry in each.entries))
@@ -76,7 +75,7 @@ async def _message(store: SqliteStore, task: str, entry: HistoryEntry) -> Messag
     return message if isinstance(message, dict) else {}
 
 
-def _begun_again(connection: sqlite3.Connection, device: str, task: str) -> Counter[str]:
+def _begun_again(connection: sqlite3.Connection, task: str) -> Counter[str]:
     """Go through the file's call entries in the order in which they were committed to it."""
     rows = connection.execute(
         f"SELECT {KEPT_COLUMNS} FROM entries WHERE stream >= ? AND stream < ? AND kind = ? ORDER BY local",

@@ -10,15 +10,22 @@ import pytest
 
 from clients.desktop.rehearse.figures import Figures
 from clients.desktop.rehearse.logs import Execution
-from clients.desktop.rehearse.recording import Run, Turn, read_runs, read_tools
+from clients.desktop.rehearse.recording import Run, Turn, read_runs
 from clients.desktop.rehearse.rehearsal import Plan, count, rehearse
 from clients.desktop.rehearse.report import answer_of
+from clients.desktop.rehearse.rules import ToolRule, read_rules
 from clients.desktop.rehearse.schedule import Faults
 from sync_core.entry import Effect
 from sync_core.ids import StreamName, stream_id
 
 DATA = Path(__file__).parents[2] / "data"
-PLAN = Plan(read_runs(DATA / "workshop_runs.json"), read_tools(DATA / "workshop_tools.json"), 2, 3, Faults(True, True))
+PLAN = Plan(
+    read_runs(DATA / "workshop_runs.json"),
+    read_rules(DATA / "workshop_tools.json"),
+    2,
+    3,
+    Faults(kills=True, offline=True, without_authority=True),
+)
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +70,7 @@ async def test_the_kinds_of_executions_add_up(folder: Path) -> None:
 
 async def test_an_execution_without_an_ask_is_executed_again(folder: Path) -> None:
     before = await counted(folder)
-    add(folder, Execution("look_up_bicycle", "device-1-1", None, None, None))
+    add(folder, Execution("look_up_bicycle", "device-1", None, None, None))
     after = await counted(folder)
     assert (after.executed, after.executed_again) == (before.executed + 1, 1) and not after.good
 
@@ -75,13 +82,13 @@ async def test_two_executions_within_one_ask_are_executed_again(folder: Path) ->
 
 
 async def test_an_execution_of_a_guarded_tool_is_executed_again_and_no_refusal(folder: Path) -> None:
-    add(folder, Execution("order_part", "device-2-1", 1, 1, 999))
+    add(folder, Execution("order_part", "device-1", 1, 1, 999))
     figures = await counted(folder)
     assert (figures.executed_again, figures.refused_for_authority) == (1, 1)
 
 
 async def test_a_call_begun_after_its_success_was_in_the_file_is_executed_again(folder: Path) -> None:
-    with sqlite3.connect(folder / "device-1-1.db") as connection:
+    with sqlite3.connect(folder / "run-0-device-1.db") as connection:
         found = connection.execute("SELECT local, payload FROM entries WHERE kind = 'call' AND own ORDER BY local")
         intent = next(local for local, payload in found if b"intent" in payload)
         connection.execute("UPDATE entries SET local = 1000000 WHERE local = ?", (intent,))
@@ -100,7 +107,7 @@ async def test_another_recorded_result_is_a_wrong_result(folder: Path) -> None:
 
 
 async def test_a_message_that_is_gone_from_one_device_is_lost_and_its_digest_differs(folder: Path) -> None:
-    with sqlite3.connect(folder / "device-1-2.db") as connection:
+    with sqlite3.connect(folder / "run-0-device-2.db") as connection:
         stream = stream_id(PLAN.runs[0].task, StreamName.HISTORY)
         connection.execute(
             "DELETE FROM entries WHERE local = (SELECT min(local) FROM entries WHERE stream = ?)", (stream,)
@@ -111,7 +118,7 @@ async def test_a_message_that_is_gone_from_one_device_is_lost_and_its_digest_dif
 
 
 async def test_a_result_that_one_device_lacks_is_a_wrong_result(folder: Path) -> None:
-    with sqlite3.connect(folder / "device-1-2.db") as connection:
+    with sqlite3.connect(folder / "run-0-device-2.db") as connection:
         stream = stream_id(PLAN.runs[0].task, StreamName.STATE)
         connection.execute("DELETE FROM entries WHERE stream = ? AND kind = 'call'", (stream,))
     connection.close()
@@ -127,7 +134,7 @@ async def test_an_answer_that_differs_from_the_recording_is_a_wrong_result(folde
 
 
 async def test_a_guarded_call_counts_as_refused_only_while_its_tool_is_irreversible(folder: Path) -> None:
-    plan = msgspec.structs.replace(PLAN, effects={**PLAN.effects, "order_part": Effect.READ})
+    plan = msgspec.structs.replace(PLAN, rules={**PLAN.rules, "order_part": ToolRule(Effect.READ)})
     figures = await counted(folder, plan)
     assert figures.refused_for_authority == 0 and figures.wrong_results == 2
 

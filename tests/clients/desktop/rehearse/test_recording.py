@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from clients.config import WrongUsage
-from clients.desktop.rehearse.recording import Said, Turn, read_runs, read_tools
-from sync_core.entry import Effect
+from clients.desktop.rehearse.recording import Said, Turn, read_runs
 
 DATA = Path(__file__).parents[2] / "data"
 
@@ -116,13 +115,3 @@ def test_a_bad_recording_is_wrong_usage_and_is_named(tmp_path: Path, content: ob
 def test_a_missing_file_is_wrong_usage(tmp_path: Path) -> None:
     with pytest.raises(WrongUsage):
         read_runs(tmp_path / "absent.json")
-
-
-def test_tools_have_an_effect_each() -> None:
-    assert read_tools(DATA / "workshop_tools.json")["order_part"] is Effect.IRREVERSIBLE
-
-
-@pytest.mark.parametrize("content", ["[]", '{"a": "MAYBE"}', "{"])
-def test_bad_effects_are_wrong_usage(tmp_path: Path, content: str) -> None:
-    with pytest.raises(WrongUsage):
-        read_tools(written(tmp_path, content))

@@ -4,24 +4,24 @@ from pathlib import Path
 
 import pytest
 
-from clients.desktop.rehearse.recording import Run, read_runs, read_tools
+from clients.desktop.rehearse.recording import Run, read_runs
+from clients.desktop.rehearse.rules import read_rules
 from clients.desktop.rehearse.schedule import Faults, Move, schedule
 from sync_core.endpoint.points import CallPoint
-from sync_core.entry import Effect
 
 DATA = Path(__file__).parents[2] / "data"
 RUNS = read_runs(DATA / "workshop_runs.json")
-TOOLS = read_tools(DATA / "workshop_tools.json")
+RULES = read_rules(DATA / "workshop_tools.json")
 ALL = Faults(kills=True, offline=True)
 
 
 def many(devices: int, faults: Faults) -> list[tuple[Run, tuple[Move, ...]]]:
-    return [(run, schedule(run, TOOLS, devices, seed, faults)) for run in RUNS for seed in range(200)]
+    return [(run, schedule(run, RULES, devices, seed, faults)) for run in RUNS for seed in range(200)]
 
 
 def test_the_same_seed_gives_the_same_moves_and_another_gives_others() -> None:
-    assert schedule(RUNS[4], TOOLS, 3, 7, ALL) == schedule(RUNS[4], TOOLS, 3, 7, ALL)
-    assert len({schedule(RUNS[4], TOOLS, 3, seed, ALL) for seed in range(20)}) > 15
+    assert schedule(RUNS[4], RULES, 3, 7, ALL) == schedule(RUNS[4], RULES, 3, 7, ALL)
+    assert len({schedule(RUNS[4], RULES, 3, seed, ALL) for seed in range(20)}) > 15
 
 
 @pytest.mark.parametrize("devices", [2, 3, 5])
@@ -63,8 +63,20 @@ def test_each_fault_can_be_asked_for_alone() -> None:
     assert not any(move.kill for _, moves in many(3, Faults(offline=True)) for move in moves)
 
 
-def test_nobody_is_killed_in_a_call_that_needs_the_authority() -> None:
-    for run, moves in many(3, ALL):
+def test_without_an_authority_nobody_is_killed_in_a_call_that_needs_one() -> None:
+    faults = Faults(kills=True, offline=True, without_authority=True)
+    for run, moves in many(3, faults):
         for call, move in zip(run.calls, moves, strict=True):
-            if TOOLS[call.tool] is Effect.IRREVERSIBLE:
+            if RULES[call.tool].guarded:
                 assert move.kill is None and move.elsewhere is None
+
+
+def test_with_an_authority_a_call_that_cannot_be_undone_is_met_by_every_fault() -> None:
+    moves = [
+        move
+        for run, some in many(3, ALL)
+        for call, move in zip(run.calls, some, strict=True)
+        if RULES[call.tool].guarded
+    ]
+    assert {move.kill for move in moves} == {None, *CallPoint}
+    assert any(move.elsewhere is not None for move in moves) and any(move.offline for move in moves)
