@@ -15,7 +15,7 @@ from sync_core.document.calls import Call, CallState
 from sync_core.rulings import SettledBy
 from sync_core.values import canonical
 
-__all__ = ["CallEvidence", "Evidence", "grouped"]
+__all__ = ["ByCall", "CallEvidence", "Evidence", "grouped"]
 
 
 class Evidence(msgspec.Struct, frozen=True):
@@ -28,7 +28,11 @@ class Evidence(msgspec.Struct, frozen=True):
 
 
 class CallEvidence(msgspec.Struct, frozen=True):
-    """What became of one recorded call: its step, every execution, ask and effect, and what each device recorded."""
+    """What became of one recorded call: its step, every execution, ask and effect, and what each device recorded.
+
+    `entity_stood`: when the run came to it, an effect of the same business entity stood. `depends`: it names what only
+    a prevented call would have brought.
+    """
 
     call: RecordedCall
     step: str
@@ -36,6 +40,8 @@ class CallEvidence(msgspec.Struct, frozen=True):
     ran: Sequence[Execution]
     told: Sequence[Ask]
     happened: Sequence[Happened]
+    entity_stood: bool = False
+    depends: bool = False
 
     @property
     def records(self) -> list[Call | None]:
@@ -72,9 +78,11 @@ class CallEvidence(msgspec.Struct, frozen=True):
 
 
 T = TypeVar("T", Ask, Execution, Happened)
+ByCall = Mapping[tuple[int, int], Sequence[T]]
+"""By run and number of the call."""
 
 
-def grouped(found: Sequence[T]) -> Mapping[tuple[int, int], Sequence[T]]:
+def grouped(found: Sequence[T]) -> ByCall[T]:
     """Return what was found by run and number of the call; what was of no call is left out."""
     by_call: dict[tuple[int, int], list[T]] = defaultdict(list)
     for each in found:

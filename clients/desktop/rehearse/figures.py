@@ -1,23 +1,38 @@
 """The figures of a rehearsal, computed from the recorded file and the files that the rehearsal left, alone."""
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from clients.desktop.rehearse.evidence import CallEvidence, Evidence, grouped
-from clients.desktop.rehearse.guarded import count_guarded
-from clients.desktop.rehearse.logs import Ask, AskOutcome
+from clients.desktop.rehearse.dependence import dependents
+from clients.desktop.rehearse.evidence import ByCall, CallEvidence, Evidence, grouped
+from clients.desktop.rehearse.guarded import KEPT_BACK, Fate, count_guarded
+from clients.desktop.rehearse.logs import Ask, AskOutcome, Execution
+from clients.desktop.rehearse.outside import Happened
 from clients.desktop.rehearse.recording import Message, Run, Said
 from clients.desktop.rehearse.rules import ToolRule, rule_of
 from clients.desktop.rehearse.stores import StoredRun
 from sync_core.document.history import HistoryEntry
+from sync_core.values import canonical
 
-__all__ = ["Figures", "figures_of"]
+__all__ = ["Figures", "KeptBack", "figures_of"]
+
+
+class KeptBack(msgspec.Struct, frozen=True):
+    """A call that a key kept from running."""
+
+    run: int
+    call: int
+    tool: str
+    fate: Fate
 
 
 class Figures(msgspec.Struct, frozen=True):
-    """What a rehearsal comes to; `report.py` says each in words."""
+    """What a rehearsal comes to; `report.py` says each in words.
+
+    `by_tool` has, for each tool that cannot be undone, how many of its calls came to which fate.
+    """
 
     runs: int
     calls: int
@@ -44,6 +59,8 @@ class Figures(msgspec.Struct, frozen=True):
     kills: int
     offline_spells: int
     asks: int
+    by_tool: dict[str, dict[Fate, int]]
+    kept_back: tuple[KeptBack, ...]
 
     @property
     def good(self) -> bool:
@@ -64,6 +81,8 @@ def figures_of(
 ) -> Figures:
     """Return the figures. `authority`: there was one to be asked; spells are as scheduled."""
     counts: Counter[str] = Counter(unasked=sum(execution.asked is None for execution in evidence.executions))
+    by_tool: dict[str, Counter[Fate]] = defaultdict(Counter)
+    kept_back: list[KeptBack] = []
     ran, told, happened = grouped(evidence.executions), grouped(evidence.asks), grouped(evidence.happened)
     for run in runs:
         files = evidence.stored[run.number]
@@ -71,17 +90,18 @@ def figures_of(
         counts["diverged"] += len({each.digests for each in files}) > 1
         turns = _turns(run, files)
         counts["moves"] += _moves(run, turns, told)
-        for call in run.calls:
-            key = (run.number, call.number)
-            step = f"{turns[call.number].item}/{call.place}" if call.number in turns else ""
-            found = CallEvidence(call, step, files, ran.get(key, ()), told.get(key, ()), happened.get(key, ()))
-            rule = rule_of(rules, call.tool)
+        for found in _calls(run, rules, evidence, turns, (ran, told, happened)):
+            call, rule = found.call, rule_of(rules, found.call.tool)
             if call.given is None:
                 counts["garbled"] += 1
-            elif rule.guarded:
-                count_guarded(counts, rule, found, authority)
+                continue
+            if rule.guarded:
+                fate = count_guarded(counts, rule, found, authority)
+                by_tool[call.tool][fate] += 1
             else:
-                _count_free(counts, found)
+                fate = _count_free(counts, found)
+            if fate in KEPT_BACK:
+                kept_back.append(KeptBack(run.number, call.number, call.tool, fate))
     return Figures(
         runs=len(runs),
         calls=sum(len(run.calls) for run in runs),
@@ -89,15 +109,15 @@ def figures_of(
         run_again_after_crash=counts["after_crash"],
         executed_again=counts["unasked"] + counts["again"],
         irreversible=counts["irreversible"],
-        done=counts["done"],
-        prevented=counts["prevented"],
-        prevented_failed=counts["prevented_failed"],
-        dependent=counts["dependent"],
-        did_not_happen=counts["did_not_happen"],
-        refused_for_authority=counts["refused"],
+        done=counts[Fate.DONE],
+        prevented=counts[Fate.PREVENTED],
+        prevented_failed=counts[Fate.PREVENTED_FAILED],
+        dependent=counts[Fate.DEPENDENT],
+        did_not_happen=counts[Fate.DID_NOT_HAPPEN],
+        refused_for_authority=counts[Fate.REFUSED],
         settled_by_probe=counts["settled_by_probe"],
         doubles=counts["doubles"],
-        not_done=counts["not_done"],
+        not_done=counts[Fate.NOT_DONE],
         astray=counts["astray"],
         garbled_by_model=counts["garbled"],
         wrong_results=counts["wrong"],
@@ -108,15 +128,49 @@ def figures_of(
         kills=sum(ask.outcome is AskOutcome.KILLED for ask in evidence.asks),
         offline_spells=offline_spells,
         asks=len(evidence.asks),
+        by_tool={name: dict(fates) for name, fates in sorted(by_tool.items())},
+        kept_back=tuple(kept_back),
     )
 
 
-def _count_free(counts: Counter[str], found: CallEvidence) -> None:
+def _calls(
+    run: Run,
+    rules: Mapping[str, ToolRule],
+    evidence: Evidence,
+    turns: Mapping[int, HistoryEntry],
+    found: tuple[ByCall[Execution], ByCall[Ask], ByCall[Happened]],
+) -> Iterator[CallEvidence]:
+    """What became of each call of a run, in their order."""
+    ran, told, happened = found
+    prevented = frozenset(
+        call.number
+        for call in run.calls
+        if any(ask.outcome is AskOutcome.PREVENTED for ask in told.get((run.number, call.number), ()))
+        and not rule_of(rules, call.tool).failed(call.result)
+    )
+    depends = dependents(run, prevented)
+    effects = [effect for effect in evidence.happened if effect.run == run.number]
+    for call in run.calls:
+        key = (run.number, call.number)
+        entity = canonical(rule_of(rules, call.tool).entity(call.given or {}))
+        yield CallEvidence(
+            call,
+            f"{turns[call.number].item}/{call.place}" if call.number in turns else "",
+            evidence.stored[run.number],
+            ran.get(key, ()),
+            told.get(key, ()),
+            happened.get(key, ()),
+            any(each.tool == call.tool and each.entity == entity and each.stood_at(call.number) for each in effects),
+            call.number in depends,
+        )
+
+
+def _count_free(counts: Counter[str], found: CallEvidence) -> Fate:
     """Sort a call's executions: the first, those apart, those after a crash, and those that nobody may explain."""
-    if AskOutcome.DEPENDENT in found.outcomes:
-        counts["dependent"] += 1
+    if AskOutcome.DEPENDENT in found.outcomes and found.depends:
+        counts[Fate.DEPENDENT] += 1
         counts["again"] += len(found.ran)
-        return
+        return Fate.DEPENDENT
     again = max(sum(each.begun_again[found.step] for each in found.files), found.ran_again_within_one_ask)
     successes = {attempt.device for record in found.records if record for attempt in record.attempts if attempt.ok}
     apart = max(len(successes) - 1, 0)
@@ -124,6 +178,7 @@ def _count_free(counts: Counter[str], found: CallEvidence) -> None:
     counts["apart"] += apart
     counts["after_crash"] += max(len(found.ran) - 1 - apart - again, 0)
     counts["wrong"] += not found.known_everywhere
+    return Fate.DONE
 
 
 def _turns(run: Run, files: Sequence[StoredRun]) -> dict[int, HistoryEntry]:

@@ -16,7 +16,7 @@ _SCHEMA = """
 CREATE TABLE IF NOT EXISTS effects (
     number INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, run INTEGER NOT NULL, step INTEGER NOT NULL,
     tool TEXT NOT NULL, entity TEXT NOT NULL, label TEXT NOT NULL, device TEXT NOT NULL, result TEXT NOT NULL,
-    asked INTEGER NOT NULL DEFAULT 1, undone INTEGER NOT NULL DEFAULT 0, double INTEGER NOT NULL)
+    asked INTEGER NOT NULL DEFAULT 1, undone_by INTEGER, double INTEGER NOT NULL)
 """
 _BUSY_S = 30.0
 
@@ -39,18 +39,23 @@ class Deed(msgspec.Struct, frozen=True):
 
 
 class Happened(msgspec.Struct, frozen=True):
-    """One effect. `asked` counts how often it came under its key; `undone` was taken back by a later one.
+    """One effect. `asked` counts how often it came under its key, `undone_by` is the step that took it back.
 
-    `double`: the same call had an effect before, or another one of the same entity stood.
+    `double` is 1 if the same call had an effect before, or another one of the same entity stood, else 0.
     """
 
     run: int
     step: int
     tool: str
     device: str
+    entity: str
     asked: int
-    undone: bool
-    double: bool
+    undone_by: int | None
+    double: int
+
+    def stood_at(self, step: int) -> bool:
+        """Whether it had happened, and was not taken back, when the run came to this step."""
+        return self.step < step and (self.undone_by is None or self.undone_by > step)
 
 
 class OutsideSystem:
@@ -89,11 +94,12 @@ class OutsideSystem:
     def _happen(self, key: str, deed: Deed) -> str:
         if deed.undoes is not None:
             self._connection.execute(
-                "UPDATE effects SET undone = 1 WHERE run = ? AND tool = ? AND label = ?", (deed.run, *deed.undoes)
+                "UPDATE effects SET undone_by = ? WHERE run = ? AND tool = ? AND label = ? AND undone_by IS NULL",
+                (deed.step, deed.run, *deed.undoes),
             )
         (double,) = self._connection.execute(
             "SELECT EXISTS (SELECT 1 FROM effects WHERE run = ?1 AND"
-            " (step = ?2 OR (tool = ?3 AND entity = ?4 AND entity <> '' AND NOT undone)))",
+            " (step = ?2 OR (tool = ?3 AND entity = ?4 AND entity <> '' AND undone_by IS NULL)))",
             (deed.run, deed.step, deed.tool, deed.entity),
         ).fetchone()
         self._connection.execute(
@@ -110,10 +116,9 @@ def read_outside(path: Path) -> tuple[Happened, ...]:
         return ()
     connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
     try:
-        rows = connection.execute("SELECT run, step, tool, device, asked, undone, double FROM effects ORDER BY number")
-        return tuple(
-            Happened(run, step, tool, device, asked, bool(undone), bool(double))
-            for run, step, tool, device, asked, undone, double in rows
+        rows = connection.execute(
+            "SELECT run, step, tool, device, entity, asked, undone_by, double FROM effects ORDER BY number"
         )
+        return tuple(Happened(*row) for row in rows)
     finally:
         connection.close()

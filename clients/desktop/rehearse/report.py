@@ -1,9 +1,12 @@
 """What a rehearsal tells: a table for people, one document for programs."""
 
+from collections.abc import Iterator
+
 import msgspec
 
 from clients.desktop.output import Answer, ExitStatus, JsonDocument, Table
 from clients.desktop.rehearse.figures import Figures
+from clients.desktop.rehearse.guarded import Fate
 
 __all__ = ["answer_of"]
 
@@ -21,25 +24,33 @@ _MEANINGS: dict[str, str] = {
     "irreversible": "calls that cannot be undone",
     "done": "of these: happened, once",
     "did_not_happen": "of these: tried, and did not happen, as recorded",
-    "prevented": "of these: prevented, the key of what they act on is done already",
-    "prevented_failed": "of these: prevented likewise, though they failed in the recording",
+    "prevented": "of these: prevented, what they act on stands already",
+    "prevented_failed": "of these: prevented too, but failed in the recording",
     "refused_for_authority": "of these: refused for lack of an authority",
-    "not_done": "of these: neither happened nor explained",
-    "settled_by_probe": "attempts in doubt, settled by a probe",
+    "not_done": "of these: not done, and nobody can say why",
+    "dependent": "calls not run, they name what a prevented one would bring",
+    "settled_by_probe": "attempts in doubt that a probe settled",
     "doubles": "effects that happened twice outside",
-    "astray": "effects that should not have happened",
-    "dependent": "calls not run, they name what only a prevented one would have brought",
+    "astray": "effects outside that nothing explains",
     "garbled_by_model": "calls that the model garbled, not run",
     "wrong_results": "calls with a wrong result on some device",
     "lost_history_items": "messages lost from the history",
     "digests_equal": "equal digests on all devices of each run",
 }
+_FATES = {
+    Fate.DONE: "DONE",
+    Fate.DID_NOT_HAPPEN: "DID NOT HAPPEN",
+    Fate.PREVENTED: "PREVENTED",
+    Fate.PREVENTED_FAILED: "PREVENTED, FAILED IN THE RECORDING",
+    Fate.DEPENDENT: "DEPENDENT",
+}
+_ROWS_MAX = 40
 _MUST_BE_ZERO = frozenset({"executed_again", "wrong_results", "lost_history_items", "doubles", "not_done", "astray"})
 
 
 def answer_of(figures: Figures, seed: int, devices: int, seconds: float) -> Answer:
     """Return a rehearsal's answer: refused if anything was lost, wrong, doubled or executed again unasked."""
-    found = msgspec.structs.asdict(figures)
+    found: dict[str, JsonDocument] = msgspec.to_builtins(figures)
     document: dict[str, JsonDocument] = {
         **found,
         "seed": seed,
@@ -55,9 +66,32 @@ def answer_of(figures: Figures, seed: int, devices: int, seconds: float) -> Answ
     )
     return Answer(
         document,
-        (Table(("FIGURE", "FOUND", ""), rows), f"{verdict}; seed {seed}, {devices} devices, {seconds:.1f} s."),
+        (
+            Table(("FIGURE", "FOUND", ""), rows),
+            *_guarded(figures),
+            f"{verdict}; seed {seed}, {devices} devices, {seconds:.1f} s.",
+        ),
         ExitStatus.DONE if figures.good else ExitStatus.REFUSED,
     )
+
+
+def _guarded(figures: Figures) -> Iterator[str | Table]:
+    """What became of the calls that cannot be undone, tool by tool, and each one that a key kept back."""
+    if figures.irreversible == figures.refused_for_authority:
+        return
+    rows = tuple(
+        (tool, str(sum(fates.values())), *(str(fates.get(fate, 0)) for fate in _FATES))
+        for tool, fates in figures.by_tool.items()
+    )
+    yield Table(("TOOL", "CALLS", *_FATES.values()), rows, "Calls that cannot be undone")
+    if figures.kept_back:
+        kept = tuple(
+            (str(each.run), str(each.call), each.tool, _FATES[each.fate].lower())
+            for each in figures.kept_back[:_ROWS_MAX]
+        )
+        yield Table(("RUN", "CALL", "TOOL", "WHY"), kept, "Not run, because of a key")
+    if len(figures.kept_back) > _ROWS_MAX:
+        yield f"… and {len(figures.kept_back) - _ROWS_MAX} more; --json names them all."
 
 
 def _shown(value: object) -> str:

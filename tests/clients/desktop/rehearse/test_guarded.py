@@ -20,7 +20,8 @@ from sync_core.rulings import SettledBy
 RULE = ToolRule(key=("who",), failed_if="^Error")
 STEP = "item/0"
 RAN = Execution("book", "device-1", 0, 0, 1)
-EFFECT = Happened(0, 0, "book", "device-1", asked=1, undone=False, double=False)
+EFFECT = Happened(0, 0, "book", "device-1", '["mia"]', asked=1, undone_by=None, double=0)
+TWICE = (EFFECT, Happened(0, 0, "book", "device-2", '["mia"]', asked=1, undone_by=None, double=1))
 
 
 def stored(*settled: str, result: str | None = '"fine"') -> StoredRun:
@@ -46,11 +47,15 @@ def counted(
     result: str = "fine",
     files: tuple[StoredRun, ...] = (stored(),),
     authority: bool = True,
+    stood: bool = True,
+    depends: bool = True,
+    more: tuple[Execution, ...] = (),
 ) -> dict[str, int]:
     call = RecordedCall(0, 0, "book", '{"who": "mia"}', {"role": "tool", "content": result})
-    executions = [Execution("book", "device-1", 0, 0, asked) for asked in range(1, ran + 1)]
+    executions = [Execution("book", "device-1", 0, 0, asked) for asked in range(1, ran + 1)] + list(more)
     counts: Counter[str] = Counter()
-    count_guarded(counts, RULE, CallEvidence(call, STEP, files, executions, told(*outcomes), happened), authority)
+    found = CallEvidence(call, STEP, files, executions, told(*outcomes), happened, stood, depends)
+    count_guarded(counts, RULE, found, authority)
     assert counts.pop("irreversible") == 1
     return {name: count for name, count in counts.items() if count}
 
@@ -85,20 +90,16 @@ def test_a_dependent_call_did_not_run() -> None:
 
 
 def test_without_an_authority_a_call_is_refused_and_nothing_is_missing() -> None:
-    assert counted(AskOutcome.REFUSED, files=(stored(result=None),), authority=False) == {"refused": 1}
+    assert counted(AskOutcome.REFUSED, files=(stored(result=None),), authority=False) == {"refused_for_authority": 1}
 
 
-BROKEN = {
+BROKEN: dict[str, tuple[dict[str, int], dict[str, int]]] = {
     "answered, and nothing happened": (counted(AskOutcome.ANSWERED, ran=1), {"not_done": 1}),
-    "never answered": (counted(AskOutcome.REFUSED), {"not_done": 1, "wrong": 1}),
+    "never answered": (counted(AskOutcome.REFUSED), {"not_done": 1}),
     "ran twice under one key": (counted(AskOutcome.ANSWERED, ran=2, happened=(EFFECT,)), {"done": 1, "again": 1}),
     "happened twice": (
-        counted(
-            AskOutcome.ANSWERED,
-            ran=2,
-            happened=(EFFECT, Happened(0, 0, "book", "device-2", 1, undone=False, double=True)),
-        ),
-        {"again": 1, "astray": 1, "doubles": 1},
+        counted(AskOutcome.ANSWERED, ran=2, happened=TWICE),
+        {"done": 1, "again": 1, "astray": 1, "doubles": 1},
     ),
     "one device has another result": (
         counted(AskOutcome.ANSWERED, ran=1, happened=(EFFECT,), files=(stored(), stored(result='"other"'))),
@@ -108,16 +109,23 @@ BROKEN = {
         counted(AskOutcome.PREVENTED, ran=1, happened=(EFFECT,)),
         {"prevented": 1, "again": 1, "astray": 1},
     ),
+    "prevented by nothing that stood": (counted(AskOutcome.PREVENTED, stood=False), {"not_done": 1}),
     "dependent, and ran": (counted(AskOutcome.DEPENDENT, ran=1), {"dependent": 1, "again": 1}),
+    "said to depend on nothing": (counted(AskOutcome.DEPENDENT, depends=False), {"not_done": 1}),
     "a failure that had an effect": (
         counted(AskOutcome.DID_NOT_HAPPEN, ran=1, happened=(EFFECT,), result="Error"),
-        {"astray": 1},
+        {"did_not_happen": 1, "astray": 1},
     ),
-    "a failure that was recorded as success": (
-        counted(AskOutcome.ANSWERED, ran=1, result="Error"),
-        {"not_done": 1},
+    "a failure that ran twice within one ask": (
+        counted(AskOutcome.DID_NOT_HAPPEN, ran=1, result="Error", more=(RAN,)),
+        {"did_not_happen": 1, "again": 1},
     ),
-    "ran without an authority": (counted(AskOutcome.REFUSED, ran=1, authority=False), {"again": 1}),
+    "a failure that was recorded as success": (counted(AskOutcome.ANSWERED, ran=1, result="Error"), {"not_done": 1}),
+    "ran without an authority": (
+        counted(AskOutcome.REFUSED, ran=1, authority=False, files=(stored(result=None),)),
+        {"not_done": 1, "again": 1},
+    ),
+    "recorded without an authority": (counted(AskOutcome.REFUSED, authority=False), {"not_done": 1}),
 }
 
 
