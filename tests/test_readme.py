@@ -1,5 +1,6 @@
 """What the README shows works when pasted, and says what the code says."""
 
+import json
 import os
 import re
 import shlex
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from clients.desktop.rehearse.rules import Label, read_rules
 from tests.readme_states import diagram
 
 ROOT = Path(__file__).parent.parent
@@ -22,6 +24,17 @@ def block(after: str, language: str) -> str:
     found = re.compile(rf"```{language}\n(.*?)```", re.DOTALL).search(README, at)
     assert found is not None
     return found[1]
+
+
+def test_the_rules_of_a_rehearsal_are_taken_as_shown(tmp_path: Path) -> None:
+    (tmp_path / "tools.json").write_text(block("TOOLS.json names", "json"))
+    rules = read_rules(tmp_path / "tools.json")
+    assert rules["cancel_reservation"].undoes({"reservation_id": "A1"}) == ("book_reservation", "A1")
+    assert rules["book_reservation"].label_of('{"reservation_id": "A1"}') == "A1"
+    pattern = re.search(r'\{"pattern": ("[^"]+")\}', README)
+    assert pattern is not None
+    shown = Label(pattern=json.loads(pattern[1]))
+    assert shown.of("You are booked as A1.") == "A1"
 
 
 def run(code: list[str], folder: Path, **settings: str) -> subprocess.CompletedProcess[str]:
