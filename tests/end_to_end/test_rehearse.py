@@ -154,7 +154,7 @@ def test_the_recorded_runs_of_a_folder_are_rehearsed_whole() -> None:
 
 
 def test_a_record_that_is_not_looked_at_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(record_writes, "check_begin", lambda call, step, effect, digest, running: True)
+    monkeypatch.setattr(record_writes, "check_begin", lambda call, step, effect, digest, running, granted: True)
     figures = played(tmp_path, faults=Faults())
     assert figures.executed_again > 0 and not figures.good
 

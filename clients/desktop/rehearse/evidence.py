@@ -49,6 +49,11 @@ class CallEvidence(msgspec.Struct, frozen=True):
         return [each.calls.get(self.step) for each in self.files]
 
     @property
+    def attempted(self) -> bool:
+        """Whether any device's file holds more of it than that it was wanted."""
+        return any(record.attempts for record in self.records if record)
+
+    @property
     def outcomes(self) -> frozenset[AskOutcome]:
         """What came of asking for it."""
         return frozenset(ask.outcome for ask in self.told)

@@ -63,7 +63,7 @@ def _fate(rule: ToolRule, found: CallEvidence, authority: bool) -> Fate:
         prevented = Fate.PREVENTED_FAILED if failed else Fate.PREVENTED
         return prevented if found.entity_stood else Fate.NOT_DONE
     if not authority:
-        return Fate.NOT_DONE if found.ran or any(found.records) else Fate.REFUSED
+        return Fate.NOT_DONE if found.ran or found.attempted else Fate.REFUSED
     if failed:
         return Fate.DID_NOT_HAPPEN if AskOutcome.DID_NOT_HAPPEN in found.outcomes else Fate.NOT_DONE
     return Fate.DONE if found.happened else Fate.NOT_DONE

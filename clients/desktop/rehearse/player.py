@@ -1,5 +1,6 @@
 """Plays one recorded run as a task: before every call the work moves to another device, and things go wrong there."""
 
+import asyncio
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -7,6 +8,7 @@ from clients.desktop.rehearse.dependence import dependents
 from clients.desktop.rehearse.devices import Device
 from clients.desktop.rehearse.logs import Ask, AskOutcome, LineLog
 from clients.desktop.rehearse.recording import RecordedCall, Run, Said
+from clients.desktop.rehearse.relay_process import LEASE_S
 from clients.desktop.rehearse.rules import ToolRule, rule_of
 from clients.desktop.rehearse.schedule import Move
 from clients.desktop.rehearse.stand_ins import Asking
@@ -14,6 +16,8 @@ from sync_core import AlreadyDone, DidNotHappen, NeedsAuthority, PlannedCall, Ru
 from sync_core.endpoint.points import CallPoint
 
 __all__ = ["Player"]
+
+_LEASES_MAX = 20
 
 
 class Player:
@@ -98,6 +102,12 @@ class Player:
         outcome = await self._ask(first, run, call, wanted, move.kill)
         if move.elsewhere is not None:
             outcome = await self._ask(self._devices[move.elsewhere], run, call, wanted, None)
+            for _ in range(_LEASES_MAX):
+                if outcome is not AskOutcome.RUNNING:
+                    break
+                # The first device died with the key; when its lease is over, the call is in doubt.
+                await asyncio.sleep(LEASE_S)
+                outcome = await self._ask(self._devices[move.elsewhere], run, call, wanted, None)
         elif outcome is AskOutcome.KILLED:
             outcome = await self._ask(first, run, call, wanted, None)
         if outcome in self._waiting:

@@ -10,7 +10,13 @@ import msgspec
 
 from sync_core.errors import SegueError
 
-__all__ = ["RelayFailed", "running_relay"]
+__all__ = ["LEASE_S", "RelayFailed", "running_relay"]
+
+LEASE_S = 0.2
+"""How long after its connection closed a device still has the keys that it was given, seconds.
+
+Short, so that a rehearsal need not wait for the dead.
+"""
 
 _PATIENCE_S = 20
 
@@ -27,14 +33,17 @@ class _Listening(msgspec.Struct):
 
 
 @asynccontextmanager
-async def running_relay(folder: Path) -> AsyncIterator[str]:
-    """Start a relay whose file lies in `folder`, and give its address; it is stopped at the end.
+async def running_relay(folder: Path, authority: bool) -> AsyncIterator[str]:
+    """Start a relay whose file lies in `folder`, with an authority or without, and give its address.
+
+    It is stopped at the end.
 
     Raises `RelayFailed` with what it said if it does not start.
     """
     with (folder / "relay.log").open("wb") as errors:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "server_relay", "--db", str(folder / "relay.db"), "--port", "0", "--json"),
+            *("--lease-ms", str(int(LEASE_S * 1_000)), *([] if authority else ["--no-authority"])),
             stdout=asyncio.subprocess.PIPE,
             stderr=errors,
         )

@@ -56,21 +56,24 @@ def schedule(run: Run, rules: Mapping[str, ToolRule], devices: int, seed: int, f
     moves: list[Move] = []
     holder = 0
     for call in run.calls:
-        refused = faults.without_authority and rule_of(rules, call.tool).guarded
-        move = _move(chance, holder, devices, faults, refused)
+        move = _move(chance, holder, devices, faults, rule_of(rules, call.tool).guarded)
         moves.append(move)
         holder = move.holder
     return tuple(moves)
 
 
-def _move(chance: random.Random, holder: int, devices: int, faults: Faults, refused: bool) -> Move:
+def _move(chance: random.Random, holder: int, devices: int, faults: Faults, guarded: bool) -> Move:
     """A call that is refused starts nothing, so there is no point of it at which to be killed.
 
     The same numbers are drawn whatever the faults, so that a run without them visits the same devices.
     """
+    refused = guarded and faults.without_authority
     device = _other(chance, holder, devices)
     draws = (chance.random(), chance.random(), chance.random())
-    point = chance.choice(_POINTS)
+    point: CallPoint = chance.choice(_POINTS)
+    if guarded and draws[0] < _KILL_SHARE:
+        # Evenly over one point more, without another draw.
+        point = tuple(CallPoint)[int(draws[0] / _KILL_SHARE * len(CallPoint))]
     spell_calls = chance.randint(1, _SPELL_CALLS_MAX)
     elsewhere = _other(chance, device, devices)
     kill = point if faults.kills and not refused and draws[0] < _KILL_SHARE else None

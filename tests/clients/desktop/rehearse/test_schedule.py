@@ -39,9 +39,9 @@ def test_one_device_keeps_the_work_and_is_never_away() -> None:
         assert all(move.device == 0 and move.elsewhere is None and not move.offline for move in moves)
 
 
-def test_all_three_points_and_both_ways_to_go_on_are_drawn() -> None:
+def test_all_points_and_both_ways_to_go_on_are_drawn() -> None:
     moves = [move for _, some in many(3, ALL) for move in some]
-    assert {move.kill for move in moves} == {None, *CallPoint} - {CallPoint.AFTER_GRANT}
+    assert {move.kill for move in moves} == {None, *CallPoint}
     assert {(move.kill is not None, move.offline, move.elsewhere is not None) for move in moves} >= {
         (True, False, True),
         (True, False, False),
@@ -69,6 +69,12 @@ def test_without_an_authority_nobody_is_killed_in_a_call_that_needs_one() -> Non
         for call, move in zip(run.calls, moves, strict=True):
             if RULES[call.tool].guarded:
                 assert move.kill is None and move.elsewhere is None
+
+
+def test_only_a_call_that_cannot_be_undone_is_cut_off_between_grant_and_intent() -> None:
+    for run, moves in many(3, ALL):
+        for call, move in zip(run.calls, moves, strict=True):
+            assert move.kill is not CallPoint.AFTER_GRANT or RULES[call.tool].guarded
 
 
 def test_with_an_authority_a_call_that_cannot_be_undone_is_met_by_every_fault() -> None:
