@@ -1,6 +1,7 @@
 """The relay of a rehearsal: the real one, in a process of its own, on a free loopback port."""
 
 import asyncio
+import os
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -34,18 +35,20 @@ class _Listening(msgspec.Struct):
 
 @asynccontextmanager
 async def running_relay(folder: Path, authority: bool) -> AsyncIterator[str]:
-    """Start a relay whose file lies in `folder`, with an authority or without, and give its address.
+    """Start a relay whose file lies in `folder`, and give its address; it is stopped at the end.
 
-    It is stopped at the end.
-
-    Raises `RelayFailed` with what it said if it does not start.
+    Without `authority` it rules on no call that cannot be undone. Raises `RelayFailed` with what it said
+    if it does not start.
     """
+    # What was set for another relay, or for this user's own, is not for this one.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("SEGUE_RELAY_")}
     with (folder / "relay.log").open("wb") as errors:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "server_relay", "--db", str(folder / "relay.db"), "--port", "0", "--json"),
             *("--lease-ms", str(int(LEASE_S * 1_000)), *([] if authority else ["--no-authority"])),
             stdout=asyncio.subprocess.PIPE,
             stderr=errors,
+            env=environment,
         )
     try:
         yield await _address(process, folder / "relay.log")
