@@ -18,6 +18,7 @@ from sync_core.errors import EntryRefused, HistoryTrimmed, StoreDamaged, ValueRe
 from sync_core.ids import StreamName, split_stream, stream_id
 from sync_core.replica.snapshots import fill
 from sync_core.replica.writes import StreamImage, TaskImage
+from sync_core.rulings import SettledBy
 
 __all__ = [
     "READER",
@@ -284,3 +285,7 @@ def _without_outcome(view: TaskView) -> Iterator[Gap]:
         if call.state is CallState.IN_DOUBT:
             what = f"Step {step}, version {version}, was started and has no outcome."
             yield Gap(GapKind.NO_OUTCOME, StreamName.STATE, None, what)
+        shown = call.shown
+        if shown is not None and shown.lost and shown.settled_by not in (None, SettledBy.HOLDER):
+            what = f"Step {step}, version {version}, happened by a verdict; its result is not known."
+            yield Gap(GapKind.MISSING_RESULT, StreamName.AUTHORITY, None, what)

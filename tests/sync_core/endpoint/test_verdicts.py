@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from sync_core.endpoint.replay import GapKind
 from sync_core.endpoint.task import Task
 from sync_core.errors import (
     AlreadyDone,
@@ -13,6 +14,7 @@ from sync_core.errors import (
     ResultUnavailable,
     ValueRefused,
 )
+from sync_core.ids import StreamName
 from sync_core.testing import TwoEndpoints, two_endpoints
 from tests.sync_core.endpoint.bank import Bank
 from tests.sync_core.endpoint.conftest import KEY
@@ -118,3 +120,30 @@ async def test_an_entity_in_doubt_is_settled_in_any_task_that_asked_for_it(ends:
     await ends.synced()
     assert await here.call("book", bank.book, "LIS") == "B-1"
     assert len(bank.paid) == 1
+
+
+# --- audit ------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_replay_of_guarded_calls_gives_the_same_task_and_asks_nobody(ends: TwoEndpoints, bank: Bank) -> None:
+    here, _ = await both(ends)
+    await here.call("pay", bank.pay, 5)
+    bank.fails.append(RuntimeError("lost the line"))
+    with pytest.raises(RuntimeError):
+        await here.call("more", bank.pay_unchecked, 6)
+    await here.settle("more", happened=True, result="paid 6")
+    await here.call("book", bank.book, "LIS")
+    await ends.synced()
+    paid, asked = list(bank.paid), list(bank.probes)
+    report = await here.replay()
+    assert report.gaps == ()
+    assert report.view.calls == here.view.calls
+    assert all(stream.rebuilt == stream.live for stream in report.streams)
+    assert (bank.paid, bank.probes) == (paid, asked)
+    bank.fails.append(RuntimeError("lost the line"))
+    with pytest.raises(RuntimeError):
+        await here.call("last", bank.pay_unchecked, 7)
+    assert [gap.kind for gap in (await here.replay()).gaps] == [GapKind.NO_OUTCOME]
+    await here.settle("last", happened=True)
+    (gap,) = (await here.replay()).gaps
+    assert (gap.kind, gap.stream) == (GapKind.MISSING_RESULT, StreamName.AUTHORITY)
