@@ -76,9 +76,10 @@ TABLE = (
         "logs relay_process recording rules dependence outside schedule stand_ins devices player stores evidence"
         " guarded figures report rehearsal command",
     ),
-    Layer("clients/desktop", "findings routes", pure=True),
+    Layer("clients/desktop", "facts findings routes", pure=True),
     Layer(
-        "clients/desktop", "slot note task stats audit guarded ending surroundings doctor services watch app __main__"
+        "clients/desktop",
+        "slot note task stats audit guarded ending surroundings relay_facts doctor services watch app __main__",
     ),
 )
 CRDT_FILES = frozenset({"sync_core/document/shared.py"})

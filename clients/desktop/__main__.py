@@ -6,7 +6,7 @@ import sys
 
 __all__ = ["main"]
 
-_EXTRAS = {"typer": "cli", "rich": "cli", "jwt": "relay", "pypdf": "demo"}
+_EXTRAS = {"typer": "cli", "rich": "cli", "jwt": "relay", "prometheus_client": "relay", "pypdf": "demo"}
 """The package that a command may miss, and the extra that brings it."""
 
 

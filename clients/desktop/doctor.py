@@ -1,5 +1,6 @@
 """`segue doctor`: which guarantees are missing for these tools, this device and this relay, and which route to go."""
 
+import asyncio
 import os
 from pathlib import Path
 from typing import Annotated
@@ -9,8 +10,10 @@ import typer
 
 from clients.config import Settings, WrongUsage
 from clients.desktop.connection import Given, Sending
-from clients.desktop.findings import Facts, Finding, RelayFacts, Severity, StoreFacts, find
+from clients.desktop.facts import Facts, RelayFacts, StoreFacts
+from clients.desktop.findings import Finding, Severity, find
 from clients.desktop.output import Answer, ExitStatus, JsonDocument
+from clients.desktop.relay_facts import with_figures, with_settings
 from clients.desktop.routes import Route, routes
 from clients.desktop.surroundings import (
     exposed_files,
@@ -34,8 +37,11 @@ async def doctor(
     tools: Annotated[
         str | None, typer.Option("--tools", metavar="MODULE:ATTRIBUTE", help="The tools in this attribute alone.")
     ] = None,
-    ttl_days: Annotated[
-        float | None, typer.Option("--ttl-days", min=0, help="The relay's time to live; 0 if it has none.")
+    relay_config: Annotated[
+        Path | None, typer.Option("--relay-config", metavar="FILE", help="The relay's file of settings.")
+    ] = None,
+    relay_metrics: Annotated[
+        str | None, typer.Option("--relay-metrics", metavar="URL", help="The relay's /metrics.")
     ] = None,
 ) -> Answer:
     """Find what is missing, and which route your tools need. Ends with 1 if a guarantee is missing."""
@@ -45,9 +51,13 @@ async def doctor(
     settings = given.settings()
     found_tools = None if place is None else load_tools(place)
     store, relay = await _look(given, settings)
+    if relay_config is not None:
+        relay = with_settings(relay, relay_config)
+    if relay_metrics is not None:
+        relay = await asyncio.to_thread(with_figures, relay, relay_metrics)
     facts = Facts(
         store=store,
-        relay=msgspec.structs.replace(relay, expires=None if ttl_days is None else ttl_days > 0),
+        relay=relay,
         sqlite=sqlite_version(),
         versions=versions(),
         tools=found_tools,

@@ -8,24 +8,10 @@ from enum import StrEnum
 
 import msgspec
 
+from clients.desktop.facts import Facts, OpenFile, RelayFacts, StoreFacts, ToolFacts, Version
 from sync_core.entry import Effect
 
-__all__ = [
-    "EXPOSED",
-    "SQLITE_MIN",
-    "SUPPORTED",
-    "Facts",
-    "Finding",
-    "OpenFile",
-    "RelayFacts",
-    "Severity",
-    "StoreFacts",
-    "ToolFacts",
-    "Version",
-    "find",
-]
-
-Version = tuple[int, ...]
+__all__ = ["SQLITE_MIN", "SUPPORTED", "Finding", "Severity", "find"]
 
 SQLITE_MIN: Version = (3, 33, 0)
 """What the statements of the store need: UPDATE … FROM came with it."""
@@ -36,8 +22,6 @@ SUPPORTED: dict[str, tuple[Version, Version]] = {
     "websockets": ((16,), (18,)),
 }
 """From the first version on, up to and without the second."""
-EXPOSED = 0o077
-"""The bits of a file's mode by which others than its owner get at it."""
 
 
 class Severity(StrEnum):
@@ -59,70 +43,6 @@ class Finding(msgspec.Struct, frozen=True):
     next: str
 
 
-class ToolFacts(msgspec.Struct, frozen=True):
-    """What a tool declares. `effect_given`: somebody said what it changes; `takes_key`: it has `idempotency_key`;
-    `by_entity`: its key is that of a business entity; `checked`: the outside system checks key or fencing token."""
-
-    name: str
-    effect: Effect
-    effect_given: bool = True
-    takes_key: bool = False
-    by_entity: bool = False
-    checked: bool = False
-    has_probe: bool = False
-    needs_approval: bool = False
-
-    @property
-    def is_final(self) -> bool:
-        """Whether what it does cannot be undone."""
-        return self.effect is Effect.IRREVERSIBLE
-
-
-class OpenFile(msgspec.Struct, frozen=True):
-    """A file or folder of Segue that others than its owner may read or write."""
-
-    path: str
-    mode: int
-
-
-class StoreFacts(msgspec.Struct, frozen=True):
-    """This device's store. `problem` says why it could not be opened; `in_memory` names a file system without disk."""
-
-    path: str
-    durable: bool | None = None
-    in_memory: str = ""
-    problem: str = ""
-
-
-class RelayFacts(msgspec.Struct, frozen=True):
-    """The relay, as far as it is known: None is «not known».
-
-    `address` is empty where none is configured, `role` where it is not known. `why_not` says why there is no link.
-    `in_clear`: a token would cross a network unencrypted.
-    """
-
-    address: str = ""
-    role: str = ""
-    linked: bool = False
-    why_not: str = ""
-    in_clear: bool = False
-    authority: bool | None = None
-    durable: bool | None = None
-    expires: bool | None = None
-    clock_suspended: bool | None = None
-
-
-class Facts(msgspec.Struct, frozen=True):
-    """All that the findings follow from. `tools` is None where none were given. Versions are by name."""
-
-    store: StoreFacts
-    relay: RelayFacts
-    sqlite: Version
-    versions: dict[str, str]
-    tools: tuple[ToolFacts, ...] | None = None
-    open_files: tuple[OpenFile, ...] = ()
-
-
 def find(facts: Facts) -> tuple[Finding, ...]:
     """Return what there is to say, the worst first."""
     order = list(Severity)
@@ -131,7 +51,7 @@ def find(facts: Facts) -> tuple[Finding, ...]:
         *_store(facts.store),
         *_authority(facts),
         *_relay(facts.relay),
-        *_files(facts.open_files),
+        *_files(facts.open_files + facts.relay.open_files),
         *_sqlite(facts.sqlite),
         *_versions(facts.versions),
     ]
@@ -255,7 +175,7 @@ def _authority(facts: Facts) -> Iterator[Finding]:
             "no_authority",
             relay.address,
             f"The relay is no authority, {needed}.",
-            "Run a relay that keeps its mailbox in a file.",
+            "Run it without --no-authority, with --db on a disk.",
         )
 
 
@@ -305,7 +225,15 @@ def _expiry(relay: RelayFacts) -> Iterator[Finding]:
             "clock_suspended",
             relay.address,
             "The relay's clock jumped, so expiry is suspended there.",
-            "Have an admin look at the relay's clock and confirm the time.",
+            "Look at the relay's clock, then start it with --clock-confirmed.",
+        )
+    elif relay.clock_suspended is None and relay.expires:
+        yield Finding(
+            Severity.INFO,
+            "clock_unknown",
+            relay.address,
+            "Whether the relay trusts its clock, and so lets tasks expire, is not known here.",
+            "Name the relay's figures with --relay-metrics.",
         )
     if relay.expires is None:
         yield Finding(
@@ -313,7 +241,7 @@ def _expiry(relay: RelayFacts) -> Iterator[Finding]:
             "expiry_unknown",
             relay.address,
             "Whether unfinished tasks expire at the relay is not known here.",
-            "Say it with --ttl-days (0 for never), as the relay was started.",
+            "Name the relay's file of settings with --relay-config.",
         )
     elif not relay.expires:
         yield Finding(
@@ -321,7 +249,7 @@ def _expiry(relay: RelayFacts) -> Iterator[Finding]:
             "no_expiry",
             relay.address,
             "Unfinished tasks never expire at the relay, so it grows for ever.",
-            "Start the relay with a time to live for tasks.",
+            "Start the relay with --task-ttl-s.",
         )
 
 

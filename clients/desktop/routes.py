@@ -6,7 +6,7 @@ the other two what cannot be given up.
 
 import msgspec
 
-from clients.desktop.findings import ToolFacts
+from clients.desktop.facts import ToolFacts
 
 __all__ = ["Route", "routes"]
 

@@ -16,12 +16,21 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from clients.config import Settings, WrongUsage
-from clients.desktop.findings import EXPOSED, SUPPORTED, OpenFile, ToolFacts
+from clients.desktop.facts import EXPOSED, OpenFile, ToolFacts
+from clients.desktop.findings import SUPPORTED
 
 if TYPE_CHECKING:
     from sync_core import Tool
 
-__all__ = ["exposed_files", "in_clear", "load_tools", "memory_file_system", "sqlite_version", "versions"]
+__all__ = [
+    "exposed_among",
+    "exposed_files",
+    "in_clear",
+    "load_tools",
+    "memory_file_system",
+    "sqlite_version",
+    "versions",
+]
 
 _WITHOUT_DISK = frozenset({"tmpfs", "ramfs"})
 
@@ -100,12 +109,17 @@ def _facts(tool: "Tool[..., object]") -> ToolFacts:
 
 def exposed_files(settings: Settings, others: Iterable[Path]) -> tuple[OpenFile, ...]:
     """Return which of this device's files others than their owner may read or write; `others` are looked at too."""
-    if os.name != "posix":
-        return ()
     store = settings.store
     files = [store, *(store.with_name(store.name + end) for end in ("-wal", "-shm")), *others]
     if store.parent == settings.own_folder:
         files.append(store.parent)
+    return exposed_among(files)
+
+
+def exposed_among(files: Iterable[Path]) -> tuple[OpenFile, ...]:
+    """Return which of these files others than their owner may read or write; one that is not there is none."""
+    if os.name != "posix":
+        return ()
     found = []
     for path in dict.fromkeys(files):
         with contextlib.suppress(OSError):

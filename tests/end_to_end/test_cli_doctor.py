@@ -1,12 +1,13 @@
 """`segue doctor` in processes of its own: what it finds, how it ends, and that it needs neither relay nor store."""
 
+import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sync_core import Endpoint
-from tests.end_to_end.command_line import Device
+from tests.end_to_end.command_line import Device, running_relay
 
 TOOLS = """
 from sync_core import Effect, tool
@@ -52,16 +53,49 @@ def test_a_missing_guarantee_is_high_and_ends_with_1(phone: Device, tools: str) 
 
 
 def test_tools_that_read_need_merging_alone(phone: Device, tools: str) -> None:
-    document = phone.json("doctor", "--tools", f"{tools}:reading", "--ttl-days", "30", status=None)
+    document = phone.json("doctor", "--tools", f"{tools}:reading", status=None)
     assert fitting(document) == ["merging"]
-    assert not {"no_idempotency_key", "no_class", "expiry_unknown", "no_expiry"} & codes(document).keys()
+    assert not {"no_idempotency_key", "no_class"} & codes(document).keys()
+    assert codes(document)["expiry_unknown"] == "Info"
+
+
+def test_the_relay_is_known_by_its_settings_and_its_figures(tmp_path: Path, phone: Device) -> None:
+    settings = tmp_path / "relay.toml"
+    settings.write_text('db = "relay.db"\ntask_ttl_s = 86400\n')
+    found = codes(phone.json("doctor", "--relay-config", str(settings), status=None))
+    assert not {"expiry_unknown", "no_expiry"} & found.keys() and found["clock_unknown"] == "Info"
+    settings.write_text('db = "relay.db"\nauthority = false\n')
+    alone = Device(tmp_path / "alone", "phone", "ws://127.0.0.1:1")
+    found = codes(alone.json("doctor", "--relay-config", str(settings), status=None))
+    assert found["no_expiry"] == "Medium" and "no_authority" in found
+    settings.write_text("authority = maybe")
+    assert phone.json("doctor", "--relay-config", str(settings), status=1)["error"]["code"] == "value_refused"
+
+
+def test_the_relays_figures_tell_of_its_clock(tmp_path: Path) -> None:
+    port = free_port()
+    (tmp_path / "other").mkdir()
+    with running_relay(tmp_path / "other", "--port", "0", "--metrics-port", str(port), "--task-ttl-s", "60") as url:
+        device = Device(tmp_path / "phone", "phone", url)
+        (tmp_path / "relay.toml").write_text('db = "other/relay.db"\ntask_ttl_s = 60\n')
+        figures = f"http://127.0.0.1:{port}/metrics"
+        options = ("--relay-config", str(tmp_path / "relay.toml"), "--relay-metrics", figures)
+        assert "clock_unknown" not in codes(device.json("doctor", *options, status=None))
+    for address in (figures, "file:///etc/hostname", f"{figures}/absent"):
+        assert device.json("doctor", "--relay-metrics", address, status=2)["error"]["code"] == "wrong_usage"
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
 
 
 def test_it_tells_what_is_not_known_and_asks_no_relay_for_it(tmp_path: Path, tools: str) -> None:
     alone = Device(tmp_path / "phone", "phone", "ws://127.0.0.1:1")
-    document = alone.json("doctor", tools, "--ttl-days", "0", status=1)
-    found = codes(document)
-    assert (found["no_link"], found["authority_unknown"], found["no_expiry"]) == ("Medium", "Medium", "Medium")
+    found = codes(alone.json("doctor", tools, status=1))
+    assert (found["no_link"], found["authority_unknown"], found["expiry_unknown"]) == ("Medium", "Medium", "Info")
     assert codes(Device(tmp_path / "phone", "phone", "none").json("doctor", tools, status=1))["no_authority"] == "High"
 
 

@@ -6,17 +6,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from clients.desktop.findings import (
-    SUPPORTED,
-    Facts,
-    Finding,
-    OpenFile,
-    RelayFacts,
-    Severity,
-    StoreFacts,
-    ToolFacts,
-    find,
-)
+from clients.desktop.facts import Facts, OpenFile, RelayFacts, StoreFacts, ToolFacts
+from clients.desktop.findings import SUPPORTED, Finding, Severity, find
 from clients.desktop.routes import routes
 from sync_core.entry import Effect
 
@@ -76,6 +67,8 @@ def test_where_all_is_well_only_the_versions_are_told() -> None:
         (with_relay(in_clear=True), "in_clear", Severity.HIGH),
         (with_relay(durable=False), "mailbox_volatile", Severity.HIGH),
         (with_relay(clock_suspended=True), "clock_suspended", Severity.MEDIUM),
+        (with_relay(clock_suspended=None), "clock_unknown", Severity.INFO),
+        (with_relay(open_files=(OpenFile("relay.db", 0o644),)), "file_exposed", Severity.HIGH),
         (with_relay(expires=False), "no_expiry", Severity.MEDIUM),
         (with_relay(expires=None), "expiry_unknown", Severity.INFO),
         (replace(WELL, open_files=(OpenFile("a.db", 0o644),)), "file_exposed", Severity.HIGH),
