@@ -57,6 +57,13 @@ def test_the_agent_loop_runs_as_pasted_and_its_tool_runs_once(tmp_path: Path) ->
     assert "291.84" in on_desktop
 
 
+def test_the_payment_runs_as_pasted_and_each_is_made_once(tmp_path: Path) -> None:
+    (tmp_path / "payment.py").write_text(block("## Calls that cannot be undone", "python"))
+    done = run([sys.executable, "payment.py"], tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split("\n")[:5] == ["paid 50", "paid 50", "in_doubt", "paid 500", "2 payments"]
+
+
 def test_the_agent_loop_is_short() -> None:
     lines = block("An agent that starts on one device", "python").splitlines()
     assert len([line for line in lines if line.strip()]) <= 40
