@@ -24,9 +24,9 @@ class RelaySettings(msgspec.Struct, frozen=True):
     figures and health are told, nowhere without a port. `…_per_minute_max` bound what one device sends, over all its
     connections; `streams` are those that it begins. `clean_up_grace_s` after its last entry a completed task loses its
     history; `task_ttl_s` after it any task goes, None for never; `tombstone_keep_s` long nothing brings it back.
-    Nothing ends while the clock is in doubt, until somebody says `clock_confirmed`. `authority`: the relay rules on
-    calls that cannot be undone, if its store is durable; such a call is in doubt `lease_ms` after the connection that
-    claimed it closed, or the relay was started again.
+    What is due is looked for every `sweep_every_ms`; nothing ends while the clock is in doubt, until somebody says
+    `clock_confirmed`. `authority`: the relay rules on calls that cannot be undone, if its store is durable; such a call
+    is in doubt `lease_ms` after the connection that claimed it closed, or the relay was started again.
     """
 
     db: Path
@@ -60,6 +60,7 @@ class RelaySettings(msgspec.Struct, frozen=True):
     clean_up_grace_s: int = 7 * 24 * 3_600
     task_ttl_s: int | None = None
     tombstone_keep_s: int = 90 * 24 * 3_600
+    sweep_every_ms: int = 60_000
     clock_jump_s_max: int = 3_600
     clock_confirmed: bool = False
     store_bytes_max: int | None = None
@@ -87,6 +88,8 @@ class RelaySettings(msgspec.Struct, frozen=True):
                 "An open relay checks no tokens, so it can withdraw none.",
                 hint="Give --auth-secret-file or --auth-keys.",
             )
+        if min(self.task_ttl_s or 1, self.clean_up_grace_s + 1, self.tombstone_keep_s + 1) < 1:
+            raise ValueRefused("A time to live is at least a second, and no other time is below zero.")
         if self.secret is not None and len(self.secret.encode()) < SECRET_BYTES_MIN:
             raise ValueRefused(
                 f"The secret is shorter than {SECRET_BYTES_MIN} bytes.",

@@ -40,12 +40,11 @@ from sync_core.frames import Purge
 from sync_core.ids import Entropy, StreamName
 from sync_core.limits import RECORD_NUMBER_MAX
 
-__all__ = ["DEAD_EPOCHS_MAX", "SWEEP_EVERY_MS", "TOMBSTONE_BYTES", "Sweeps", "end_as_due", "purge_as_asked"]
+__all__ = ["DEAD_EPOCHS_MAX", "TOMBSTONE_BYTES", "Sweeps", "end_as_due", "purge_as_asked"]
 
 DEAD_EPOCHS_MAX = 64
 """Logs that a tombstone names, the newest ones; a task has four at a time."""
 TOMBSTONE_BYTES = 1024
-SWEEP_EVERY_MS = 60_000
 
 _TIME_EVERY_MS = 600_000
 """How often relay time is remembered, so that a restart can tell a jump of the clock from a quiet relay."""
@@ -55,7 +54,7 @@ _REASONS = frozenset({"purged", "expired", "completed"})
 
 
 class Sweeps:
-    """When to look for tasks whose time has come: about once a minute, and at once while more are waiting."""
+    """When to look for tasks whose time has come: every `sweep_every_ms`, and at once while more are waiting."""
 
     def __init__(self, settings: RelaySettings) -> None:
         self._settings = settings
@@ -66,10 +65,10 @@ class Sweeps:
         """Ask the mailbox what is due, if it is time to."""
         now_ms, settings = turn.now_ms, self._settings
         if suspended or self._next_ms is None:
-            self._next_ms = now_ms + SWEEP_EVERY_MS
+            self._next_ms = now_ms + settings.sweep_every_ms
         if now_ms < self._next_ms:
             return
-        self._next_ms = now_ms + SWEEP_EVERY_MS
+        self._next_ms = now_ms + settings.sweep_every_ms
         if now_ms - self._told_ms >= _TIME_EVERY_MS:
             self._told_ms = now_ms
             turn.writes.append(PassTime(now_ms, now_ms - settings.tombstone_keep_s * 1000))

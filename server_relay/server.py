@@ -182,6 +182,11 @@ class RelayServer:
         """Why keys, revocations or certificate cannot be used as they are now; '' if they can."""
         return self._access.trouble or (self._tls.trouble if self._tls is not None else "")
 
+    @property
+    def clock_suspended(self) -> bool:
+        """Whether the clock was found to have jumped, so that no task expires."""
+        return self._clock.suspended
+
     async def metrics(self, stats_age_ms_max: int = 0) -> RelayMetrics:
         """Return the relay's figures; what is in the store was counted at most that long ago."""
         if _mono_ms() - self._stats_ms >= stats_age_ms_max:

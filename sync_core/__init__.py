@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from sync_core.document.handover import HandOverText
     from sync_core.document.notes import MergedNote, Note
     from sync_core.document.slots import Candidate, CandidateStatus, Slot, SlotDefinition, SlotState
-    from sync_core.document.view import TaskView
+    from sync_core.document.view import CompletionState, TaskCompletion, TaskView
     from sync_core.endpoint.brief import Brief
     from sync_core.endpoint.changes import Changes
     from sync_core.endpoint.endpoint import Endpoint
@@ -86,6 +86,7 @@ if TYPE_CHECKING:
         SlotChanged,
         Status,
         TaskDiverged,
+        TaskPurged,
         VersionChanged,
     )
     from sync_core.rulings import Contradicted, SettledBy
@@ -108,6 +109,7 @@ __all__ = [
     "Changes",
     "Closed",
     "Completed",
+    "CompletionState",
     "Contradicted",
     "DidNotHappen",
     "Diverged",
@@ -173,9 +175,11 @@ __all__ = [
     "StreamStats",
     "SyncTimeout",
     "Task",
+    "TaskCompletion",
     "TaskDiverged",
     "TaskInfo",
     "TaskNotFound",
+    "TaskPurged",
     "TaskStats",
     "TaskView",
     "TooLarge",

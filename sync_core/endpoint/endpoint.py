@@ -4,6 +4,7 @@ import asyncio
 import os
 import random
 from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import suppress
 from types import TracebackType
 from typing import get_args
 
@@ -16,9 +17,9 @@ from sync_core.document.view import TaskView
 from sync_core.endpoint.audit import Audit
 from sync_core.endpoint.calls import CallPath
 from sync_core.endpoint.given import check_link, checked_path, tools_by_name
-from sync_core.endpoint.handle import Handle, OpenedTask
+from sync_core.endpoint.handle import Handle, OpenedTask, refusal_of
 from sync_core.endpoint.link import Backoff, Link, TokenSource
-from sync_core.endpoint.listing import TaskInfo, TaskState, listed_tasks
+from sync_core.endpoint.listing import TaskInfo, TaskState, tasks_of
 from sync_core.endpoint.opening import Opening
 from sync_core.endpoint.runner import Runner
 from sync_core.endpoint.stats import EndpointStats, Meter, Room
@@ -26,12 +27,11 @@ from sync_core.endpoint.stored import StoredTask, read_stored
 from sync_core.endpoint.task import Access, Task
 from sync_core.endpoint.tools import Tool
 from sync_core.endpoint.transport import Transport, WebsocketTransport
-from sync_core.errors import Refused, SegueError, SyncTimeout
-from sync_core.frames import Listing
+from sync_core.errors import Purged, SegueError, SyncTimeout
 from sync_core.ids import check_name, check_task
 from sync_core.limits import RECORD_NUMBER_MAX
 from sync_core.replica.changes import Change, LinkState, Status
-from sync_core.replica.commands import AwaitSynced, CloseTask, CompactTask, EvictTask, LiftBarrier, OpenTask, QueryTasks
+from sync_core.replica.commands import AwaitSynced, CloseTask, CompactTask, EvictTask, LiftBarrier, OpenTask, PurgeTask
 from sync_core.replica.core import ReplicaSettings
 from sync_core.replica.replica import Replica
 from sync_core.values import JsonValue
@@ -108,7 +108,14 @@ class Endpoint:
             store = await SqliteStore.open(room.path, subject=own_subject, store_bytes_max=store_bytes_max)
             try:
                 settings = ReplicaSettings(url is not None, open_timeout_ms, durable=store.durable)
-                replica = Replica(own_subject, own_device, os.urandom, await store.followed_tasks(), settings)
+                replica = Replica(
+                    own_subject,
+                    own_device,
+                    os.urandom,
+                    await store.followed_tasks(),
+                    settings,
+                    await store.tombstones(),
+                )
             except BaseException:
                 await store.close()
                 raise
@@ -187,7 +194,7 @@ class Endpoint:
     ) -> tuple[TaskView, OpenedTask]:
         opened = self._opened.get(key)
         if opened is None:
-            opened = self._opened[key] = OpenedTask(key, _refusal(self._status))
+            opened = self._opened[key] = OpenedTask(key, refusal_of(self._status))
         opened.handles += 1
         try:
             command = OpenTask(self._runner.ref(), key, create, version, write)
@@ -211,17 +218,12 @@ class Endpoint:
         if waiting_for is not None:
             check_name(waiting_for, "capability")
 
-        async def page(after: str) -> Listing | None:
-            reply = await self._runner.ask(QueryTasks(self._runner.ref(), begins, after), object)
-            return reply if isinstance(reply, Listing) else None
-
         async def look(key: str) -> TaskView:
             view, opened = await self._open_view(key, create=False, version=None, write=False)
             await self._give_back(opened)
             return view
 
-        local: tuple[str, ...] = await self._runner.read(lambda store: store.known_tasks(begins), tuple)
-        async for info in listed_tasks(local, page, look):
+        async for info in tasks_of(self._runner, begins, look):
             if state in (None, info.state) and (waiting_for is None or info.waits_for(waiting_for)):
                 yield info
 
@@ -238,6 +240,20 @@ class Endpoint:
             if self._handles.pop(handle, None) is not None:
                 self._forget(handle.opened)
             await of.aclose()
+
+    async def purge(self, key: str) -> None:
+        """Delete a task everywhere: here at once, at the relay and on every device as soon as they hear of it.
+
+        Open handles still show what they showed last, and every further command on them raises `Purged`. Entries that
+        were never sent are kept aside here. The key opens again only with a higher version. A task that was purged
+        stays so. Raises `ReadOnly`, and `TaskNotFound` or `NotSyncedYet` for a task that cannot be read here.
+        """
+        with suppress(Purged):
+            view, opened = await self._open_view(check_task(key), create=False, version=None, write=False)
+            try:
+                await self._runner.tell(PurgeTask(self._runner.ref(), view.task))
+            finally:
+                await self._give_back(opened)
 
     async def compact(self, key: str) -> None:
         """Merge what is stored of a task into one row, after checking that the content is equal."""
@@ -275,7 +291,7 @@ class Endpoint:
             await asyncio.wait({syncing, self._refused}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
             if syncing.done():
                 return syncing.result()
-            refusal = _refusal(self._status)
+            refusal = refusal_of(self._status)
             if refusal is not None:
                 raise refusal
             status = self._status
@@ -289,17 +305,16 @@ class Endpoint:
     def announced(self, view: TaskView, changes: tuple[Change, ...]) -> None:
         """Take a task's new durable view and tell its watchers."""
         opened = self._opened.get(view.task)
-        if opened is None:
-            return
-        opened.view = view
-        if changes and opened.watchers:
-            for watcher in opened.watchers:
-                watcher.put(changes)
+        if opened is not None:
+            opened.announced(view, changes)
+            if opened.purged is not None:
+                # Who opens it again, with a higher version, opens another task.
+                del self._opened[view.task]
 
     def status_is(self, status: Status) -> None:
         """Take the new status; a final refusal ends every watch."""
         self._status = status
-        refusal = _refusal(status)
+        refusal = refusal_of(status)
         if refusal is not None:
             if not self._refused.done():
                 self._refused.set_result(None)
@@ -326,7 +341,7 @@ class Endpoint:
 
     async def _give_back(self, opened: OpenedTask) -> None:
         self._forget(opened)
-        if not self._closed:
+        if not self._closed and opened.purged is None:
             await self._runner.tell(CloseTask(self._runner.ref(), opened.key))
 
     def _forget(self, opened: OpenedTask) -> None:
@@ -381,10 +396,3 @@ class Endpoint:
 
     def __repr__(self) -> str:
         return f"Endpoint({self._subject!r}, device={self._device!r}, link={self._status.link.value})"
-
-
-def _refusal(status: Status) -> Refused | None:
-    if status.link is not LinkState.REFUSED:
-        return None
-    reason = status.reason.rstrip(".")
-    return Refused(f"The relay refused this device: {reason}.", hint="Renew the token, then open it again.")

@@ -8,11 +8,11 @@ from weakref import WeakSet
 from sync_core.document.view import TaskView
 from sync_core.endpoint.changes import Changes
 from sync_core.endpoint.runner import Runner
-from sync_core.errors import Closed, ReadOnly, SegueError
-from sync_core.replica.changes import Status
+from sync_core.errors import Closed, Purged, ReadOnly, Refused, SegueError
+from sync_core.replica.changes import Change, LinkState, Status, TaskPurged
 from sync_core.replica.commands import Command
 
-__all__ = ["Execution", "Handle", "OpenedTask"]
+__all__ = ["Execution", "Handle", "OpenedTask", "refusal_of"]
 
 T = TypeVar("T")
 
@@ -46,6 +46,20 @@ class OpenedTask:
         # What the authority answered in doubt, by tool and entity: of a lost log nothing else may be left here.
         self.doubted: dict[tuple[int, str], tuple[str, str]] = {}
         self._failure = failure
+        self.purged: Purged | None = None
+
+    def announced(self, view: TaskView, changes: tuple[Change, ...]) -> None:
+        """Take the task's new view and tell the watchers; after a purge there will be no other one."""
+        self.view = view
+        for watcher in self.watchers if changes else ():
+            watcher.put(changes)
+        for change in changes:
+            if isinstance(change, TaskPurged):
+                kept = f" {change.set_aside} entries that were never sent are kept aside." if change.set_aside else ""
+                self.purged = Purged(
+                    f"The task {self.key} is gone ({change.reason}), at version {change.version}.{kept}"
+                )
+                self.fail(self.purged)
 
     def watch(self, changes: Changes) -> None:
         """Tell a watcher what changes from now on; after a failure it is told that."""
@@ -82,9 +96,11 @@ class Handle:
         return self.opened.view
 
     def check_open(self) -> None:
-        """Raise `Closed` on a closed handle."""
+        """Raise `Closed` on a closed handle, `Purged` once the task was: what was shown last can still be read."""
         if self.closed:
             raise Closed("This handle of the task is closed.")
+        if self.opened.purged is not None:
+            raise self.opened.purged
 
     def check_writable(self) -> None:
         """Raise `Closed` or `ReadOnly` before anything is sent."""
@@ -100,3 +116,11 @@ class Handle:
         """Carry out a command that reads; raises its error."""
         self.check_open()
         return await self.runner.ask(command, answer)
+
+
+def refusal_of(status: Status) -> Refused | None:
+    """Return why the relay refused this endpoint for good, None if it did not."""
+    if status.link is not LinkState.REFUSED:
+        return None
+    reason = status.reason.rstrip(".")
+    return Refused(f"The relay refused this device: {reason}.", hint="Renew the token, then open it again.")

@@ -8,9 +8,12 @@ import msgspec
 from sync_core.document.calls import CallState
 from sync_core.document.slots import SlotState
 from sync_core.document.view import TaskView
+from sync_core.endpoint.runner import Runner
+from sync_core.errors import Purged
 from sync_core.frames import Listing, PlannedStep, TaskListing
+from sync_core.replica.commands import QueryTasks
 
-__all__ = ["TaskInfo", "TaskState", "listed_tasks"]
+__all__ = ["TaskInfo", "TaskState", "listed_tasks", "tasks_of"]
 
 TaskState = Literal["open", "completed"]
 
@@ -35,17 +38,36 @@ class TaskInfo(msgspec.Struct, frozen=True):
         return any(capability in step.requires for step in self.planned)
 
 
+async def tasks_of(runner: Runner, prefix: str, look: Callable[[str], Awaitable[TaskView]]) -> AsyncIterator[TaskInfo]:
+    """Yield the tasks of this prefix, as `listed_tasks` does, but those that were purged; `look` raises for them."""
+
+    async def page(after: str) -> Listing | None:
+        reply = await runner.ask(QueryTasks(runner.ref(), prefix, after), object)
+        return reply if isinstance(reply, Listing) else None
+
+    async def look_if_there(key: str) -> TaskView | None:
+        try:
+            return await look(key)
+        except Purged:
+            return None
+
+    local: tuple[str, ...] = await runner.read(lambda store: store.known_tasks(prefix), tuple)
+    async for info in listed_tasks(local, page, look_if_there):
+        yield info
+
+
 async def listed_tasks(
     local: tuple[str, ...],
     page: Callable[[str], Awaitable[Listing | None]],
-    look: Callable[[str], Awaitable[TaskView]],
+    look: Callable[[str], Awaitable[TaskView | None]],
 ) -> AsyncIterator[TaskInfo]:
     """Yield the tasks kept here (`local`, sorted keys) and those that the relay lists, each once, by key.
 
-    `page(after)` asks the relay for its next page, None without a link; `look(key)` gives the view of a local task.
+    `page(after)` asks the relay for its next page, None without a link; `look(key)` gives the view of a local task,
+    None for one that was purged.
     """
     waiting = list(reversed(local))
-    after, more = "", True
+    after, more, seen = "", True, ""
     while more:
         listing = await page(after)
         if listing is None:
@@ -53,14 +75,15 @@ async def listed_tasks(
         more = listing.more
         for task in listing.tasks:
             after = task.task
-            while waiting and waiting[-1] < task.task:
-                yield _of_view(await look(waiting.pop()))
-            if waiting and waiting[-1] == task.task:
-                yield _of_view(await look(waiting.pop()))
-            else:
+            while waiting and waiting[-1] <= task.task:
+                if (view := await look(key := waiting.pop())) is not None:
+                    yield _of_view(view)
+                    seen = key
+            if seen != task.task:
                 yield _of_listing(task)
     while waiting:
-        yield _of_view(await look(waiting.pop()))
+        if (view := await look(waiting.pop())) is not None:
+            yield _of_view(view)
 
 
 def _of_listing(task: TaskListing) -> TaskInfo:

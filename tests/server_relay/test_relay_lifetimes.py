@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from server_relay.admission import admit_anyone
 from server_relay.config import RelaySettings
 from server_relay.effects import LoadTask, ReadDue, Received, TaskLoaded, Tick
-from server_relay.lifetimes import DEAD_EPOCHS_MAX, SWEEP_EVERY_MS, TOMBSTONE_BYTES
+from server_relay.lifetimes import DEAD_EPOCHS_MAX, TOMBSTONE_BYTES
 from server_relay.records import EmptyStream, PassTime, PurgeTask, TaskImage
 from sync_core.entry import CallOutcome, Completion, Entry, EntryKind, VersionDecision, encode_record
 from sync_core.frames import (
@@ -90,7 +90,7 @@ def epochs(harness: Harness) -> dict[StreamName, bytes]:
 def pass_s(harness: Harness, seconds: int) -> None:
     """Let time pass, and what is due then happen."""
     harness.tick(seconds * 1000)
-    harness.tick(SWEEP_EVERY_MS)
+    harness.tick(harness.settings.sweep_every_ms)
 
 
 def completed(harness: Harness) -> Client:
@@ -334,7 +334,7 @@ def test_nothing_ends_while_the_clock_is_in_doubt() -> None:
     assert not [write for write in harness.writes if isinstance(write, PassTime)]
     harness.tick()
     assert image(harness).stored_no == 2
-    harness.tick(SWEEP_EVERY_MS)
+    harness.tick(harness.settings.sweep_every_ms)
     assert image(harness).stored_no == 0
 
 
@@ -376,7 +376,7 @@ def test_a_task_that_was_just_written_to_does_not_end_in_that_turn() -> None:
     phone = harness.login("phone")
     phone.push(TASK, decided(1))
     harness.tick(TTL_S * 1000)
-    harness.now_ms += SWEEP_EVERY_MS
+    harness.now_ms += harness.settings.sweep_every_ms
     harness.turn(Received(phone.conn, Push(TASK, (said(1),))), Tick())
     harness.tick()
     assert image(harness).stored_no == 2

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 from server_relay.config import RelaySettings
-from server_relay.lifetimes import SWEEP_EVERY_MS
 from sync_core.document.view import TaskCompletion, TaskView
 from sync_core.entry import EntryKind
 from sync_core.replica import commands as c
@@ -71,7 +70,7 @@ def sweep(fleet: Fleet, seconds: int) -> None:
     """Let time pass at the relay, and what is due then happen."""
     for _ in range(2):
         fleet.relay.tick(seconds * 1000)
-        fleet.relay.tick(SWEEP_EVERY_MS)
+        fleet.relay.tick(fleet.relay.settings.sweep_every_ms)
         fleet.settle()
 
 

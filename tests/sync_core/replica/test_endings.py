@@ -2,7 +2,6 @@
 
 import pytest
 
-from server_relay.lifetimes import SWEEP_EVERY_MS
 from sync_core.entry import EntryKind
 from sync_core.errors import Closed, NotSyncedYet, Purged, StoreFull
 from sync_core.frames import Purge
@@ -278,7 +277,7 @@ def test_tombstones_are_bounded_and_age_in_relay_time() -> None:
     assert {tombstone.relay_time_ms for tombstone in phone.disk.tombstones()} == {fleet.relay.now_ms}
     phone.disconnect()
     fleet.relay.tick(TOMBSTONE_KEEP_MS + 1)
-    fleet.relay.tick(SWEEP_EVERY_MS)
+    fleet.relay.tick(fleet.relay.settings.sweep_every_ms)
     phone.connect()
     fleet.settle()
     assert phone.disk.tombstones() == ()
