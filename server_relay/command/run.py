@@ -112,9 +112,14 @@ def _announce(settings: RelaySettings, service: Service, as_json: bool) -> None:
     url = f"{'ws' if settings.tls_cert is None else 'wss'}://{host}:{service.port}"
     if as_json:
         line = {"event": "listening", "url": url, "port": service.port, "pid": os.getpid(), "open": settings.is_open}
-        print(json.dumps(line | {"metrics_port": service.metrics_port}), flush=True)
+        more = {"metrics_port": service.metrics_port, "clock_suspended": service.clock_suspended}
+        print(json.dumps(line | more), flush=True)
     else:
         print(f"The relay listens on {url}{' (open: no tokens are asked for)' if settings.is_open else ''}", flush=True)
+        if service.clock_suspended:
+            print(
+                "The clock is far from where it was: nothing expires until a start with --clock-confirmed", flush=True
+            )
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

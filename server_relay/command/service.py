@@ -31,6 +31,8 @@ class Service:
         why = await service._control.start()
         if why:
             service._log.put(Note("no_control", {"why": why}, "warning"))
+        if service.clock_suspended:
+            service._log.put(Note("clock_suspended", {"hint": "--clock-confirmed once the time is right"}, "warning"))
         fields = {"port": service.port, "pid": os.getpid(), "open": settings.is_open}
         service._log.put(Note("listening", fields))
         return service
@@ -39,6 +41,11 @@ class Service:
     def port(self) -> int:
         """The bound port."""
         return self._server.port
+
+    @property
+    def clock_suspended(self) -> bool:
+        """Whether the clock is far from where it was when the relay last ran, so that nothing expires."""
+        return self._server.clock_suspended
 
     @property
     def metrics_port(self) -> int:
