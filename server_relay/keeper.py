@@ -14,7 +14,7 @@ from server_relay.admission import Grant
 from server_relay.authority import Asker, Decision, release
 from server_relay.config import RelaySettings
 from server_relay.effects import ReadKeys, RelayRead
-from server_relay.key_records import EPOCH_BYTES, ApprovalRow, KeyRow, KeyState, SubjectRow, lost_guard
+from server_relay.key_records import EPOCH_BYTES, KeyRow, KeyState, SubjectRow, lost_guard
 from server_relay.keyring import Keyring
 from server_relay.records import PutKeys
 from server_relay.sessions import Session, Turn
@@ -88,25 +88,26 @@ class Keeper:
 
     # --- what is written ---------------------------------------------------------------------------------------------
 
-    def apply(self, turn: Turn, log: TaskLog, decision: Decision, approvals: tuple[ApprovalRow, ...] = ()) -> None:
-        """Put a decision's rows and rulings into the turn; the rows that it releases were read before."""
+    def apply(self, turn: Turn, log: TaskLog, decision: Decision) -> None:
+        """Put a decision's rows and rulings into the turn; the rows that it releases were read before.
+
+        Keys outlive the task: of a purged one only their rows change, and there is no log to say so in.
+        """
         rows = [decision.row] if decision.row is not None else []
         for tool, name in decision.releases:
             rows += self._released(turn, log, tool, name)
         for row in rows:
             self.ring.put_row(log.subject, row, turn.now_ms)
-        if decision.row is not None:
-            _note_running(log, decision.row)
-        if decision.grant is not None:
-            self.ring.put_grant(*log.key, decision.grant)
-        if decision.used is not None:
-            approvals = (*approvals, decision.used)
-        grants = (decision.grant,) if decision.grant is not None else ()
-        if rows or grants or approvals:
+        grants = (decision.grant,) if decision.grant is not None and log.purged is None else ()
+        for grant in grants:
+            self.ring.put_grant(*log.key, grant)
+        approvals = (decision.used,) if decision.used is not None else ()
+        if rows or grants:
             opened = self._opened(log.subject, rows)
             turn.writes.append(PutKeys(*log.key, opened, tuple(rows), grants, approvals))
-        # Keys outlive the task, and a purged one has no log to say so in.
         if log.purged is None:
+            if decision.row is not None:
+                _note_running(log, decision.row)
             for ruling in decision.rulings:
                 self.rule(turn, log, ruling)
 

@@ -180,11 +180,11 @@ def commit(connection: sqlite3.Connection, ids: TaskIds, writes: Sequence[Mailbo
             task = ids.get(connection, write.subject, write.task)
             if isinstance(write, AppendStored):
                 rows.add(task, write)
-            elif isinstance(write, (EmptyStream, PurgeTask)):
-                # What was appended before goes too.
+            elif isinstance(write, (EmptyStream, PurgeTask, LowerBarrier)):
+                # They are about what was appended before, too.
                 rows.write(connection)
                 rows = _Rows()
-                _end(connection, task, write)
+                _apply_to_all(connection, task, write)
             else:
                 _apply(connection, task, write)
         rows.write(connection)
@@ -197,15 +197,17 @@ def commit(connection: sqlite3.Connection, ids: TaskIds, writes: Sequence[Mailbo
         raise
 
 
-def _end(connection: sqlite3.Connection, task: int, write: EmptyStream | PurgeTask) -> None:
-    if isinstance(write, EmptyStream):
-        empty_stream(connection, task, write)
-    else:
-        purge_task(connection, task, write)
+def _apply_to_all(connection: sqlite3.Connection, task: int, write: EmptyStream | PurgeTask | LowerBarrier) -> None:
+    match write:
+        case EmptyStream():
+            empty_stream(connection, task, write)
+        case PurgeTask():
+            purge_task(connection, task, write)
+        case LowerBarrier():
+            lower_barrier(connection, write.subject)
 
 
-_GuardWrite = PutGuard | PutKeys | LowerBarrier
-_Single = StartStream | SetSnapshots | PutPiece | DropBlob | SetBlobAbsent | PutTombstone | _GuardWrite
+_Single = StartStream | SetSnapshots | PutPiece | DropBlob | SetBlobAbsent | PutTombstone | PutGuard | PutKeys
 
 
 def _apply(connection: sqlite3.Connection, task: int, write: _Single) -> None:
@@ -236,8 +238,6 @@ def _apply(connection: sqlite3.Connection, task: int, write: _Single) -> None:
             put_guard(connection, task, write.guard)
         case PutKeys():
             put_keys(connection, task, write)
-        case LowerBarrier():
-            lower_barrier(connection, write.subject)
 
 
 def _packed(ref: SnapshotRef | None) -> bytes | None:

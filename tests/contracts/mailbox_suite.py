@@ -41,6 +41,7 @@ from sync_core.errors import StoreDamaged
 from sync_core.frames import PlannedStep, SnapshotRef, TaskListing
 from sync_core.ids import StreamName
 from tests.contracts.mailbox_endings import MailboxEndings
+from tests.contracts.mailbox_guards import MailboxGuards
 from tests.contracts.mailbox_rows import HISTORY, STATE, SUBJECT, TASK, WRITER, append, load, start, stored
 
 __all__ = ["MailboxSuite"]
@@ -70,7 +71,7 @@ async def listing(mailbox: Mailbox, prefix: str = "", after: str = "", tasks_max
     return answer
 
 
-class MailboxSuite(MailboxEndings):
+class MailboxSuite(MailboxEndings, MailboxGuards):
     """The tests; each gets a fresh `mailbox`."""
 
     # --- logs --------------------------------------------------------------------------------------------------------

@@ -13,20 +13,25 @@ from server_relay.effects import (
     LookUp,
     ReadBlob,
     ReadDue,
+    ReadKeys,
     ReadListing,
     ReadTail,
     RelayAnswer,
     RelayRead,
 )
+from server_relay.key_records import ApprovalRow, GrantRow, KeyRow, KeyState, SubjectRow, TaskGuard
 from server_relay.mailbox.mailbox import Mailbox
 from server_relay.mailbox.sqlite_mailbox import SqliteMailbox
 from server_relay.records import (
     Cover,
     DropBlob,
     EmptyStream,
+    LowerBarrier,
     MailboxWrite,
     PassTime,
     PurgeTask,
+    PutGuard,
+    PutKeys,
     PutPiece,
     PutTombstone,
     SetBlobAbsent,
@@ -50,6 +55,7 @@ TASKS = [("acme", "a/1"), ("acme", "a/2"), ("umbrella", "a/1")]
 NAMES = [StreamName.STATE, StreamName.HISTORY, StreamName.HANDOVER]
 WRITERS = [70_001, 80_002]
 BLOBS = ["a" * 64, "b" * 64]
+PLACES, LABELS, ATTEMPTS = ["p1", "p2", "p3"], ["L-1", "L-2"], ["a1", "a2"]
 
 
 class TestSqliteMailbox(MailboxSuite):
@@ -83,6 +89,8 @@ class Workload:
         started = (subject, task, name) in self._heads
         if rng.random() < 0.1:
             return [self._end(subject, task, name)]
+        if rng.random() < 0.2:
+            return [self._guard(subject, task)]
         match rng.randint(0, 6 if started else 0):
             case 0:
                 self._heads.setdefault((subject, task, name), 0)
@@ -114,6 +122,24 @@ class Workload:
                 return PutTombstone(subject, task, tombstone)
             case _:
                 return PassTime(rng.randint(1, 10**12), rng.randint(1, 10**12))
+
+    def _guard(self, subject: str, task: str) -> MailboxWrite:
+        rng = self._rng
+        match rng.randint(0, 4):
+            case 0:
+                lists = [tuple(rng.sample(names, rng.randint(0, 2))) for names in (["limit", "x"], PLACES)]
+                return PutGuard(subject, task, TaskGuard(rng.randint(0, 3), rng.random() < 0.5, (b"e",), *lists))
+            case 1:
+                return LowerBarrier(subject, task)
+            case _:
+                state, label = rng.choice(list(KeyState)), rng.choice(["", *LABELS])
+                row = KeyRow(
+                    rng.choice(PLACES), "book", "e", rng.randint(1, 3), state, 1, rng.randint(1, 9), label=label
+                )
+                grant = GrantRow(rng.choice(ATTEMPTS), rng.choice(PLACES), "k", 1, "phone", rng.choice([None, True]))
+                yes = ApprovalRow(1, "pay", "pay", "d", rng.choice(["anna", "ben"]), True, rng.randint(1, 9))
+                era = rng.choice([None, SubjectRow(rng.randint(1, 4), rng.randint(0, 4), rng.random() < 0.5)])
+                return PutKeys(subject, task, era, (row,), (grant,), (yes,))
 
     def _summary(self) -> TaskSummary:
         completed, edited, cleaned = (self._rng.random() < 0.5 for _ in range(3))
@@ -167,6 +193,10 @@ async def everything(mailbox: Mailbox) -> list[object]:
         reads += [ReadTail(subject, task, 1, after, ((NAMES[0], 2),), 500) for after in (0, 3)]
         reads += [ReadBlob(subject, task, sha) for sha in BLOBS]
         reads += [HashBlob(subject, task, sha, b"end") for sha in BLOBS]
+        calls = ((1, "pay", "pay", "d"),)
+        reads += [ReadKeys(subject, task, (place,), (), (), calls) for place in PLACES]
+        reads += [ReadKeys(subject, task, (), (("book", label),)) for label in LABELS]
+        reads += [ReadKeys(subject, task, (), (), (attempt,)) for attempt in ATTEMPTS]
     answers: list[RelayAnswer] = await mailbox.read(reads)
     return [*answers, replace(await mailbox.stats(), store_bytes=0)]
 
@@ -182,6 +212,11 @@ async def test_the_file_and_the_model_agree_on_random_writes(seed: int, tmp_path
             await memory.commit(writes)
             await mailbox.commit(writes)
             assert await everything(mailbox) == await everything(memory)
+            if rng.random() < 0.1:
+                number = rng.randint(0, 2**32)
+                await memory.mark_restored(Random(number).randbytes)
+                await mailbox.mark_restored(Random(number).randbytes)
+                assert await everything(mailbox) == await everything(memory)
         await mailbox.close()
         mailbox = await SqliteMailbox.open(path)
         assert await everything(mailbox) == await everything(memory)
