@@ -6,14 +6,19 @@ import sqlite3
 import stat
 import sys
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 
 from server_relay.effects import ReadTail, TailRead
+from server_relay.key_records import KeyRow, TaskGuard
+from server_relay.mailbox import schema
 from server_relay.mailbox.sqlite_mailbox import SqliteMailbox
-from server_relay.records import PutPiece
+from server_relay.records import PutKeys, PutPiece
 from sync_core.errors import Closed, StoreDamaged, StoreFull, StoreInUse, StoreUnusable
 from tests.contracts.mailbox_suite import append, load, start, stored, tail
+
+SUBJECT_TASK = ("acme", "expense/TRIP-118")
 
 
 @pytest.fixture
@@ -90,6 +95,56 @@ async def test_another_programs_file_is_refused_and_left_alone(tmp_path: Path) -
     path.write_bytes(b"no database at all, but long enough to be looked at")
     with pytest.raises(StoreDamaged):
         await SqliteMailbox.open(path)
+
+
+@pytest.mark.parametrize("version", range(1, len(schema._STEPS)))
+async def test_a_file_of_an_earlier_version_is_brought_up_to_date_with_all_that_it_holds(
+    path: Path, version: int
+) -> None:
+    """Its standing versions count as opened: it was never lost, as far as anybody knows."""
+    path.parent.mkdir()
+    rows = (stored(1, 1), stored(2, 2))
+    with sqlite3.connect(path) as connection:
+        for step in schema._STEPS[:version]:
+            connection.executescript(step)
+        connection.execute(f"PRAGMA application_id = {schema._APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {version}")
+        of_task = "INSERT INTO tasks (id, subject, task, stored_no, version) VALUES (7, ?, ?, 2, 4)"
+        connection.execute(of_task, SUBJECT_TASK)
+        connection.execute(
+            "INSERT INTO streams VALUES (?, ?, 2, ?, 1, NULL, NULL)", (7 << 2, b"epoch-1", rows[1].chain)
+        )
+        for row in rows:
+            values = (schema.entry_place(7, row.stored_no), 7 << 2, row.relay_seq, row.writer, row.writer_seq)
+            blobs = (row.content_hash, row.chain, crc32(row.wire), row.wire)
+            connection.execute("INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", (*values, *blobs))
+    connection.close()
+    for _ in range(2):
+        mailbox = await SqliteMailbox.open(path)
+        image = await load(mailbox)
+        assert (image.stored_no, image.summary.version, image.guard) == (2, 4, TaskGuard(opened_version=4))
+        assert (await tail(mailbox)).entries == rows
+        await mailbox.close()
+    mailbox = await SqliteMailbox.open(path)
+    await mailbox.commit([append(stored(3, 3)), PutKeys(*SUBJECT_TASK, rows=(KeyRow("p", "pay"),))])
+    await mailbox.close()
+
+
+async def test_an_update_of_a_file_that_fails_changes_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = schema._STEPS
+    monkeypatch.setattr(schema, "_STEPS", steps[:1])
+    await (await SqliteMailbox.open(path)).close()
+    monkeypatch.setattr(schema, "_STEPS", (*steps, "CREATE TABLE more (x); INSERT INTO nowhere VALUES (1);"))
+    with pytest.raises(sqlite3.OperationalError):
+        await SqliteMailbox.open(path)
+    with sqlite3.connect(path) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone()[0] == 1
+        tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
+    connection.close()
+    assert "tasks" in tables
+    assert not tables & {"more", "keys", "tombstones"}
+    monkeypatch.undo()
+    await (await SqliteMailbox.open(path)).close()
 
 
 async def test_a_later_version_is_refused(path: Path) -> None:
