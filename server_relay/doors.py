@@ -87,11 +87,14 @@ class TlsFiles:
     def __init__(self, cert: Path, key: Path) -> None:
         """Read them; raises `ValueRefused` if they cannot be used."""
         self._cert, self._key = cert, key
-        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self.context.minimum_version = ssl.TLSVersion.TLSv1_2
         self.trouble = ""
         self._seen = self._look()
-        self._load(self.context)
+        self.context = self._current = self._load()
+        # Each handshake takes the pair that stands then: a context is never changed while one uses it.
+        self.context.sni_callback = self._take_current
+
+    def _take_current(self, handshake: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
+        handshake.context = self._current
 
     def reread(self) -> None:
         """Look at the files again; what cannot be used leaves the last ones in force, and `trouble` says so."""
@@ -100,15 +103,15 @@ class TlsFiles:
             return
         self._seen = seen
         try:
-            # Tried apart: half a renewal must not take away the key that fits the certificate in use.
-            self._load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
-            self._load(self.context)
+            self._current = self._load()
         except ValueRefused as error:
             self.trouble = error.sentence
         else:
             self.trouble = ""
 
-    def _load(self, context: ssl.SSLContext) -> None:
+    def _load(self) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
         try:
             # Without the function a locked key would be asked for on the terminal.
             context.load_cert_chain(self._cert, self._key, password=lambda: "")
@@ -117,6 +120,7 @@ class TlsFiles:
                 "The certificate and its key cannot be used.",
                 hint="Two PEM files that belong together, the key in clear.",
             ) from None
+        return context
 
     def _look(self) -> tuple[int, ...]:
         seen: list[int] = []
