@@ -84,7 +84,8 @@ async def _mark(fresh: Path) -> None:
 
 def _take_the_place(fresh: Path, db: Path) -> Path | None:
     """Give the new store its name; the one that has it is kept under another, with its log."""
-    replaced = _set_aside(db) if db.exists() else None
+    # A log that lies here alone would be taken for the new store's own.
+    replaced = _set_aside(db) if db.exists() or _log_of(db).exists() else None
     try:
         # Unlike a rename it takes the place of nothing: not even of what a relay would make here just now.
         os.link(fresh, db)
@@ -99,16 +100,16 @@ def _take_the_place(fresh: Path, db: Path) -> Path | None:
 def _set_aside(db: Path) -> Path:
     for number in range(1, _REPLACED_MAX):
         replaced = db.with_name(f"{db.name}.replaced-{number}")
-        if not replaced.exists():
+        if not replaced.exists() and not _log_of(replaced).exists():
             _rename(db, replaced)
             return replaced
     raise StoreUnusable("Too many replaced stores lie beside this one.", hint="Remove those that are not needed.")
 
 
 def _rename(db: Path, to: Path) -> None:
-    os.rename(db, to)
-    with suppress(FileNotFoundError):
-        os.rename(_log_of(db), _log_of(to))
+    for before, after in ((db, to), (_log_of(db), _log_of(to))):
+        with suppress(FileNotFoundError):
+            os.rename(before, after)
 
 
 def _remove(fresh: Path) -> None:

@@ -145,9 +145,11 @@ def connect_read_only(path: Path) -> sqlite3.Connection:
     """
     if not path.is_file():
         raise StoreUnusable("There is no such file.", hint="Name a relay's store, or a backup of one.")
+    # Without a log nobody has it open and all of it is in the one file; else SQLite would put an empty log beside it.
+    mode = "mode=ro" if path.with_name(f"{path.name}-wal").exists() else "mode=ro&immutable=1"
     with mailbox_errors():
         connection = sqlite3.connect(
-            f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=_BUSY_TIMEOUT_S, isolation_level=None
+            f"{path.absolute().as_uri()}?{mode}", uri=True, timeout=_BUSY_TIMEOUT_S, isolation_level=None
         )
         try:
             connection.execute("PRAGMA trusted_schema = OFF")

@@ -28,6 +28,12 @@ _BLOBS = (
     " WHERE complete ORDER BY blobs.task, sha256"
 )
 
+_COUNTS = (
+    "SELECT (SELECT count(DISTINCT subject) FROM tasks WHERE stored_no > 0), (SELECT count(*) FROM tasks"
+    " WHERE stored_no > 0), (SELECT count(*) FROM streams), (SELECT count(*) FROM entries),"
+    " (SELECT count(*) FROM blobs WHERE complete)"
+)
+
 _decode = msgspec.msgpack.Decoder(Entry).decode
 
 
@@ -52,15 +58,15 @@ def verify_file(path: Path) -> Verdict:
     try:
         with mailbox_errors():
             problems: list[str] = []
-            for problem in _problems(connection):
-                problems.append(problem)
-                if len(problems) == PROBLEMS_MAX:
-                    break
-            subjects, tasks, streams, entries, blobs = connection.execute(
-                "SELECT (SELECT count(DISTINCT subject) FROM tasks WHERE stored_no > 0), (SELECT count(*) FROM tasks"
-                " WHERE stored_no > 0), (SELECT count(*) FROM streams), (SELECT count(*) FROM entries),"
-                " (SELECT count(*) FROM blobs WHERE complete)"
-            ).fetchone()
+            subjects = tasks = streams = entries = blobs = 0
+            try:
+                for problem in _problems(connection):
+                    problems.append(problem)
+                    if len(problems) == PROBLEMS_MAX:
+                        break
+                subjects, tasks, streams, entries, blobs = connection.execute(_COUNTS).fetchone()
+            except sqlite3.Error as error:
+                problems.append(f"SQLite: {error}")
             return Verdict(subjects, tasks, streams, entries, blobs, tuple(problems))
     finally:
         connection.close()
