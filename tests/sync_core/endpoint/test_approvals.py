@@ -348,7 +348,7 @@ async def test_an_admin_lifts_the_barrier_for_the_whole_subject(office: Office, 
     await clerk.synced(timeout_s=10)
     with pytest.raises(InDoubt):
         await task.call("other", bank.book, "ROM")
-    with pytest.raises(ReadOnly, match="admin"):
+    with pytest.raises(ReadOnly, match="the role write"):
         await clerk.lift_barrier()
     await phone.synced(timeout_s=10)
     await phone.lift_barrier()
