@@ -7,9 +7,13 @@
   what it holds instead of bringing it back (rule J). Only a live decision for a higher business version begins the
   task anew.
 
-What stays is bounded. A cleaned task: its state, hand-over and authority logs, one or two snapshots of each, and the
-blobs that those name; nothing for the length of the conversation. A purged one: one row of at most `TOMBSTONE_BYTES`
-beside its key, whatever it held, and that for `tombstone_keep_s`.
+What stays is bounded, here and in a device's file alike. Of a cleaned task at most
+
+    CLEANED_TASK_BYTES + entries + blobs that they name + snapshots + CLEANED_ENTRY_BYTES * rows
+
+where the entries are those of state, hand-over and authority (on a device the updates among them are merged into one
+row, so there it is snapshot + records), and rows counts entries, blobs, steps and writers: nothing for the length of
+the conversation. Of a purged task at most `TOMBSTONE_BYTES`, whatever it held, and those for `tombstone_keep_s`.
 
 Ages are counted in relay time (rule K), and nothing is looked for while that is suspended.
 """
@@ -40,11 +44,22 @@ from sync_core.frames import Purge
 from sync_core.ids import Entropy, StreamName
 from sync_core.limits import RECORD_NUMBER_MAX
 
-__all__ = ["DEAD_EPOCHS_MAX", "TOMBSTONE_BYTES", "Sweeps", "end_as_due", "purge_as_asked"]
+__all__ = [
+    "CLEANED_ENTRY_BYTES",
+    "CLEANED_TASK_BYTES",
+    "DEAD_EPOCHS_MAX",
+    "TOMBSTONE_BYTES",
+    "Sweeps",
+    "end_as_due",
+    "purge_as_asked",
+]
 
 DEAD_EPOCHS_MAX = 64
 """Logs that a tombstone names, the newest ones; a task has four at a time."""
 TOMBSTONE_BYTES = 1024
+CLEANED_TASK_BYTES = 2_048
+CLEANED_ENTRY_BYTES = 256
+"""Names, numbers, hashes and checksums beside an entry, a blob, a step or a writer."""
 
 _TIME_EVERY_MS = 600_000
 """How often relay time is remembered, so that a restart can tell a jump of the clock from a quiet relay."""

@@ -2,90 +2,21 @@
 lost (AC-28, RS-12)."""
 
 import asyncio
-import sqlite3
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 import pytest
 
-from server_relay.config import RelaySettings
 from server_relay.mailbox.sqlite_mailbox import SqliteMailbox
 from server_relay.records import PassTime
-from server_relay.server import RelayServer, serve
 from sync_core.document.view import CompletionState
-from sync_core.endpoint.endpoint import Endpoint
-from sync_core.endpoint.link import Backoff
-from sync_core.endpoint.opening import Opening
-from sync_core.endpoint.task import Task
-from sync_core.endpoint.tools import tool
-from sync_core.entry import Effect
 from sync_core.errors import Purged, TaskNotFound
 from sync_core.replica.changes import TaskPurged
 from sync_core.testing import assert_converged
+from tests.end_to_end.lifetime_devices import KEY, device, is_empty, rows, running, scan, until, work
 
-KEY = "expense/TRIP-118"
 YEARS_MS = 10 * 365 * 24 * 3_600_000
 ALL_ROWS = ("entries", "writers", "covers", "streams", "steps", "completions", "blobs", "pieces")
-
-
-@tool(effect=Effect.READ)
-def scan(path: str) -> str:
-    return path * 2_000
-
-
-@asynccontextmanager
-async def running(
-    folder: Path, *, clean_up_grace_s: int = 600, task_ttl_s: int | None = None, clock_confirmed: bool = False
-) -> AsyncIterator[RelayServer]:
-    settings = RelaySettings(
-        db=folder / "relay.db",
-        port=0,
-        sweep_every_ms=100,
-        clean_up_grace_s=clean_up_grace_s,
-        task_ttl_s=task_ttl_s,
-        clock_confirmed=clock_confirmed,
-    )
-    relay = await serve(settings)
-    try:
-        yield relay
-    finally:
-        await relay.close()
-
-
-def device(folder: Path, name: str, relay: RelayServer | None) -> Opening[Endpoint]:
-    url = None if relay is None else f"ws://127.0.0.1:{relay.port}"
-    backoff = Backoff(first_s=0.02, cap_s=0.1)
-    return Endpoint.open(folder / f"{name}.db", subject="acme", device=name, relay=url, tools=[scan], backoff=backoff)
-
-
-async def until(true: Callable[[], bool | Awaitable[bool]]) -> None:
-    """Wait, at most ten seconds, until something is so."""
-    for _ in range(200):
-        found = true()
-        if await found if isinstance(found, Awaitable) else found:
-            return
-        await asyncio.sleep(0.05)
-    raise AssertionError("it never came to that")
-
-
-async def is_empty(relay: RelayServer) -> bool:
-    found = (await relay.metrics()).mailbox
-    return (found.entries, found.streams, found.blobs) == (0, 0, 0)
-
-
-def rows(folder: Path, table: str, name: str = "relay") -> int:
-    with closing(sqlite3.connect(folder / f"{name}.db")) as connection:
-        return int(connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
-
-
-async def work(task: Task, steps: int = 3) -> None:
-    await task.slots.confirm("amount", 249)
-    for number in range(steps):
-        await task.call(f"scan/{number}", scan, path=f"page {number} ")
-        await task.history.append({"role": "user", "content": f"{number} " + "said " * 20_000})
-        await task.notes.append("worklog", f"step {number}\n")
 
 
 async def test_a_completed_task_loses_its_conversation_everywhere_and_nothing_else(tmp_path: Path) -> None:
