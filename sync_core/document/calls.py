@@ -138,7 +138,7 @@ def derive_call(
 ) -> Call:
     """Return the record of a step; a pure function of its attempts and plan. `running` are attempts executing here."""
     ordered = tuple(sorted(attempts, key=_rank))
-    counting = [attempt for attempt in ordered if not attempt.did_not_happen]
+    counting = _counting(ordered)
     successes = sorted((attempt for attempt in counting if attempt.ok), key=lambda a: (a.lost, *_rank(a)))
     shown = successes[0] if successes else counting[-1] if counting else ordered[-1] if ordered else None
     return Call(
@@ -153,6 +153,18 @@ def derive_call(
         planned_arguments=plan.arguments if plan else None,
         contradictions=contradictions,
     )
+
+
+def _counting(attempts: tuple[Attempt, ...]) -> list[Attempt]:
+    """The attempts that decide how a step stands.
+
+    What cannot be undone is made under a grant, so beside one that succeeded nothing counts that no ruling knows. Alone
+    it does: rulings may have been lost with their log, and what may have happened is never taken for undone.
+    """
+    counting = [attempt for attempt in attempts if not attempt.did_not_happen]
+    if any(attempt.ok and attempt.token for attempt in counting):
+        return [attempt for attempt in counting if attempt.token or attempt.effect is not Effect.IRREVERSIBLE]
+    return counting
 
 
 def _rank(attempt: Attempt) -> tuple[int, int, str]:
@@ -177,8 +189,8 @@ def _state(counting: list[Attempt], shown: Attempt | None, running: frozenset[st
 
 def check_arguments(call: Call | None, step: str, arguments_digest: str) -> None:
     """Raise `KeyReused` if a step has an attempt with other arguments that happened, or may have."""
-    for attempt in call.attempts if call else ():
-        if attempt.arguments_digest != arguments_digest and not attempt.did_not_happen:
+    for attempt in _counting(call.attempts) if call else ():
+        if attempt.arguments_digest != arguments_digest:
             raise KeyReused(
                 f"The step {step} is recorded with other arguments.",
                 recorded_digest=attempt.arguments_digest,

@@ -163,6 +163,8 @@ class Guarded:
         if outcome is not None and not outcome.unsure:
             return _ended(attempt, outcome, blob)
         doubt = self._doubted.get(attempt.attempt)
+        if outcome is None and doubt is None:
+            return attempt
         error = outcome.error if outcome is not None else None
         return msgspec.structs.replace(attempt, error=error, doubt=doubt.reason if doubt else "")
 
@@ -255,7 +257,6 @@ def _ended(attempt: Attempt, outcome: CallOutcome, blob: str | None) -> Attempt:
         blob=blob,
         error=outcome.error,
         lost=outcome.lost,
-        token=attempt.token or outcome.token,
         label=outcome.label,
     )
 

@@ -164,6 +164,18 @@ def test_an_intent_under_a_granted_attempt_with_other_arguments_changes_nothing(
     assert (call.shown.arguments_digest, call.shown.arguments, call.shown.device) == (D1, None, "a")
 
 
+def test_a_success_that_no_ruling_knows_counts_for_nothing_beside_one_that_was_granted() -> None:
+    forged = (intent("f1", D2), "thief"), (outcome(True, "f1", result='"forged"'), "thief")
+    call = call_of(shown(*forged, granted(), intent(), outcome(True), settled(True)))
+    assert (call.state, call.device, call.recorded_twice) == (CallState.DONE, "a", False)
+    assert call.shown is not None
+    assert call.shown.result == '"paid"'
+
+
+def test_a_success_whose_grant_was_lost_with_its_log_still_stands() -> None:
+    assert call_of(shown(intent(), outcome(True))).state is CallState.DONE
+
+
 def test_a_call_that_did_not_happen_blocks_no_other_arguments() -> None:
     document = shown(granted(), intent(), outcome(False), settled(False))
     with pytest.raises(NeedsAuthority):

@@ -17,6 +17,7 @@ from sync_core.errors import (
     NeedsAuthority,
     ReadOnly,
     Refused,
+    RunningElsewhere,
     SegueError,
     StoreFull,
     ValueRefused,
@@ -296,7 +297,15 @@ def test_a_verdict_is_asked_for_and_answered_once_its_ruling_is_merged(phone: Gu
     assert phone.replies.pop(ref) is None
 
 
-@pytest.mark.parametrize(("code", "error"), [("role", ReadOnly), ("not_in_doubt", ValueRefused), ("other", Refused)])
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        ("role", ReadOnly),
+        ("not_in_doubt", ValueRefused),
+        ("running", RunningElsewhere),
+        ("other", Refused),
+    ],
+)
 def test_a_petition_that_is_refused_says_why(phone: Guarded, code: str, error: type[SegueError]) -> None:
     ref = phone.settle()
     phone.hear(Ruled(TASK, ref, code, "Because."))
