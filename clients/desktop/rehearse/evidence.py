@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import msgspec
 
-from clients.desktop.rehearse.logs import Ask, AskOutcome, Execution
+from clients.desktop.rehearse.logs import Ask, AskOutcome, Execution, content_sha256
 from clients.desktop.rehearse.outside import Happened
 from clients.desktop.rehearse.recording import RecordedCall
 from clients.desktop.rehearse.stores import StoredRun
@@ -30,7 +30,7 @@ class Evidence(msgspec.Struct, frozen=True):
 class CallEvidence(msgspec.Struct, frozen=True):
     """What became of one recorded call: its step, every execution, ask and effect, and what each device recorded.
 
-    `entity_stood`: when the run came to it, an effect of the same business entity stood. `depends`: it names what only
+    `standing`: the effect of the same business entity that stood when the run came to it. `depends`: it names what only
     a prevented call would have brought.
     """
 
@@ -40,7 +40,7 @@ class CallEvidence(msgspec.Struct, frozen=True):
     ran: Sequence[Execution]
     told: Sequence[Ask]
     happened: Sequence[Happened]
-    entity_stood: bool = False
+    standing: Happened | None = None
     depends: bool = False
 
     @property
@@ -70,9 +70,20 @@ class CallEvidence(msgspec.Struct, frozen=True):
         return len(self.ran) - len({execution.asked for execution in self.ran})
 
     @property
+    def rightly_prevented(self) -> bool:
+        """Whether an effect stood in its way, and whoever asked was given the result of that one.
+
+        A large result is in a blob of the other call, which the answer does not hold.
+        """
+        if self.standing is None:
+            return False
+        prevented = {ask.sha256 for ask in self.told if ask.outcome is AskOutcome.PREVENTED}
+        return prevented <= {content_sha256(self.standing.result), None}
+
+    @property
     def told_right(self) -> bool:
         """Whether every answer was the recorded one."""
-        expected = hashlib.sha256(self.call.result.encode()).hexdigest()
+        expected = content_sha256(self.call.result)
         return all(ask.sha256 == expected for ask in self.told if ask.outcome is AskOutcome.ANSWERED)
 
     @property

@@ -160,7 +160,14 @@ def _calls(
             ran.get(key, ()),
             told.get(key, ()),
             happened.get(key, ()),
-            any(each.tool == call.tool and each.entity == entity and each.stood_at(call.number) for each in effects),
+            next(
+                (
+                    each
+                    for each in effects
+                    if (each.tool, each.entity) == (call.tool, entity) and each.stood_at(call.number)
+                ),
+                None,
+            ),
             call.number in depends,
         )
 

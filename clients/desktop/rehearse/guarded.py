@@ -61,7 +61,7 @@ def _fate(rule: ToolRule, found: CallEvidence, authority: bool) -> Fate:
         return Fate.DEPENDENT if found.depends else Fate.NOT_DONE
     if AskOutcome.PREVENTED in found.outcomes:
         prevented = Fate.PREVENTED_FAILED if failed else Fate.PREVENTED
-        return prevented if found.entity_stood else Fate.NOT_DONE
+        return prevented if found.rightly_prevented else Fate.NOT_DONE
     if not authority:
         return Fate.NOT_DONE if found.ran or found.attempted else Fate.REFUSED
     if failed:

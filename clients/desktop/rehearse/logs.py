@@ -4,13 +4,14 @@ The stand-in tools write the executions themselves; the player writes what each 
 else while the runs are played.
 """
 
+import hashlib
 from enum import StrEnum
 from pathlib import Path
 from typing import Generic, TypeVar
 
 import msgspec
 
-__all__ = ["Ask", "AskOutcome", "Execution", "LineLog", "read_lines"]
+__all__ = ["Ask", "AskOutcome", "Execution", "LineLog", "content_sha256", "read_lines"]
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -46,7 +47,11 @@ class AskOutcome(StrEnum):
 
 
 class Ask(msgspec.Struct, frozen=True):
-    """A device was asked for a call. `sha256` (hex) is of the content that it answered, None without an answer."""
+    """A device was asked for a call.
+
+    `sha256` (hex) is of the content that it answered, or, where a key prevented the call, of the result that it was
+    given of the one that stands; None without either.
+    """
 
     asked: int
     run: int
@@ -54,6 +59,11 @@ class Ask(msgspec.Struct, frozen=True):
     device: str
     outcome: AskOutcome
     sha256: str | None = None
+
+
+def content_sha256(content: str) -> str:
+    """Return the SHA-256 (hex) of a result's text."""
+    return hashlib.sha256(content.encode()).hexdigest()
 
 
 class LineLog(Generic[T]):

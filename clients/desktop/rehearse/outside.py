@@ -49,6 +49,7 @@ class Happened(msgspec.Struct, frozen=True):
     tool: str
     device: str
     entity: str
+    result: str
     asked: int
     undone_by: int | None
     double: int
@@ -117,7 +118,7 @@ def read_outside(path: Path) -> tuple[Happened, ...]:
     connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
     try:
         rows = connection.execute(
-            "SELECT run, step, tool, device, entity, asked, undone_by, double FROM effects ORDER BY number"
+            "SELECT run, step, tool, device, entity, result, asked, undone_by, double FROM effects ORDER BY number"
         )
         return tuple(Happened(*row) for row in rows)
     finally:

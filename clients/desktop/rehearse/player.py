@@ -1,12 +1,11 @@
 """Plays one recorded run as a task: before every call the work moves to another device, and things go wrong there."""
 
 import asyncio
-import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from clients.desktop.rehearse.dependence import dependents
 from clients.desktop.rehearse.devices import Device
-from clients.desktop.rehearse.logs import Ask, AskOutcome, LineLog
+from clients.desktop.rehearse.logs import Ask, AskOutcome, LineLog, content_sha256
 from clients.desktop.rehearse.recording import RecordedCall, Run, Said
 from clients.desktop.rehearse.relay_process import LEASE_S
 from clients.desktop.rehearse.rules import ToolRule, rule_of
@@ -14,6 +13,7 @@ from clients.desktop.rehearse.schedule import Move
 from clients.desktop.rehearse.stand_ins import Asking
 from sync_core import AlreadyDone, DidNotHappen, NeedsAuthority, PlannedCall, RunningElsewhere
 from sync_core.endpoint.points import CallPoint
+from sync_core.values import parse
 
 __all__ = ["Player"]
 
@@ -135,7 +135,8 @@ class Player:
         self, device: Device, run: Run, call: RecordedCall, wanted: PlannedCall, kill: CallPoint | None
     ) -> AskOutcome:
         number = next(self._numbers)
-        outcome, message = AskOutcome.ANSWERED, None
+        outcome = AskOutcome.ANSWERED
+        told: object = None
         task = await device.task()
         # As this device sees it waiting; the recorded one if it is answered there already.
         pending = next((each for each in await task.pending_calls() if each.step == wanted.step), wanted)
@@ -143,17 +144,18 @@ class Player:
             message = await device.ask(pending, Asking(number, run.number, call), kill)
             if message is None:
                 outcome = AskOutcome.KILLED
+            else:
+                told = message["content"]
         except NeedsAuthority:
             outcome = AskOutcome.REFUSED
         except RunningElsewhere:
             outcome = AskOutcome.RUNNING
-        except AlreadyDone:
+        except AlreadyDone as done:
             outcome = AskOutcome.PREVENTED
+            told = None if done.result_text is None else parse(done.result_text)
         except DidNotHappen:
             outcome = AskOutcome.DID_NOT_HAPPEN
-        self._log.append(
-            Ask(number, run.number, call.number, device.name, outcome, _digest(message and message["content"]))
-        )
+        self._log.append(Ask(number, run.number, call.number, device.name, outcome, _digest(told)))
         return outcome
 
     async def _ask_again(self, device: Device, run: Run, call: RecordedCall, planned: PlannedCall) -> None:
@@ -175,4 +177,4 @@ class Player:
 
 
 def _digest(content: object) -> str | None:
-    return None if content is None else hashlib.sha256(str(content).encode()).hexdigest()
+    return None if content is None else content_sha256(str(content))

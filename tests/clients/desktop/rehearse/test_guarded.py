@@ -20,8 +20,11 @@ from sync_core.rulings import SettledBy
 RULE = ToolRule(key=("who",), failed_if="^Error")
 STEP = "item/0"
 RAN = Execution("book", "device-1", 0, 0, 1)
-EFFECT = Happened(0, 0, "book", "device-1", '["mia"]', asked=1, undone_by=None, double=0)
-TWICE = (EFFECT, Happened(0, 0, "book", "device-2", '["mia"]', asked=1, undone_by=None, double=1))
+EFFECT = Happened(0, 0, "book", "device-1", '["mia"]', "fine", asked=1, undone_by=None, double=0)
+TWICE = (EFFECT, Happened(0, 0, "book", "device-2", '["mia"]', "fine", asked=1, undone_by=None, double=1))
+
+
+GIVEN = (AskOutcome.ANSWERED, AskOutcome.PREVENTED)
 
 
 def stored(*settled: str, result: str | None = '"fine"') -> StoredRun:
@@ -35,7 +38,7 @@ def stored(*settled: str, result: str | None = '"fine"') -> StoredRun:
 def told(*outcomes: AskOutcome) -> list[Ask]:
     sha256 = hashlib.sha256(b"fine").hexdigest()
     return [
-        Ask(number, 0, 0, "device-1", outcome, sha256 if outcome is AskOutcome.ANSWERED else None)
+        Ask(number, 0, 0, "device-1", outcome, sha256 if outcome in GIVEN else None)
         for number, outcome in enumerate(outcomes, start=1)
     ]
 
@@ -47,14 +50,14 @@ def counted(
     result: str = "fine",
     files: tuple[StoredRun, ...] = (stored(),),
     authority: bool = True,
-    stood: bool = True,
+    standing: Happened | None = EFFECT,
     depends: bool = True,
     more: tuple[Execution, ...] = (),
 ) -> dict[str, int]:
     call = RecordedCall(0, 0, "book", '{"who": "mia"}', {"role": "tool", "content": result})
     executions = [Execution("book", "device-1", 0, 0, asked) for asked in range(1, ran + 1)] + list(more)
     counts: Counter[str] = Counter()
-    found = CallEvidence(call, STEP, files, executions, told(*outcomes), happened, stood, depends)
+    found = CallEvidence(call, STEP, files, executions, told(*outcomes), happened, standing, depends)
     count_guarded(counts, RULE, found, authority)
     assert counts.pop("irreversible") == 1
     return {name: count for name, count in counts.items() if count}
@@ -109,7 +112,11 @@ BROKEN: dict[str, tuple[dict[str, int], dict[str, int]]] = {
         counted(AskOutcome.PREVENTED, ran=1, happened=(EFFECT,)),
         {"prevented": 1, "again": 1, "astray": 1},
     ),
-    "prevented by nothing that stood": (counted(AskOutcome.PREVENTED, stood=False), {"not_done": 1}),
+    "prevented by nothing that stood": (counted(AskOutcome.PREVENTED, standing=None), {"not_done": 1}),
+    "prevented, and told another result than that of what stands": (
+        counted(AskOutcome.PREVENTED, standing=msgspec.structs.replace(EFFECT, result="other")),
+        {"not_done": 1},
+    ),
     "dependent, and ran": (counted(AskOutcome.DEPENDENT, ran=1), {"dependent": 1, "again": 1}),
     "said to depend on nothing": (counted(AskOutcome.DEPENDENT, depends=False), {"not_done": 1}),
     "a failure that had an effect": (

@@ -24,7 +24,9 @@ def test_what_comes_again_under_a_key_is_answered_and_does_not_happen_again(tmp_
     first, second = OutsideSystem(path), OutsideSystem(path)
     assert first.act("key", booking(1, result="first")) == "first"
     assert second.act("key", booking(1, result="second")) == "first"
-    assert read_outside(path) == (Happened(7, 1, "book", "phone", '["mia"]', asked=2, undone_by=None, double=0),)
+    assert read_outside(path) == (
+        Happened(7, 1, "book", "phone", '["mia"]', "first", asked=2, undone_by=None, double=0),
+    )
 
 
 def test_the_probe_tells_what_happened_and_of_the_rest_that_it_did_not(tmp_path: Path) -> None:

@@ -115,7 +115,7 @@ async def test_what_cannot_be_undone_happens_outside_once_for_each_key(tmp_path:
     made = guarded(tmp_path, run_of(call), {"book": BOOK})
     assert await acted(made, call, "key") == await acted(made, call, "key") == '{"id": "A"}'
     (happened,) = read_outside(tmp_path / "outside.db")
-    assert happened == Happened(3, 4, "book", "phone", '["mia"]', asked=2, undone_by=None, double=0)
+    assert happened == Happened(3, 4, "book", "phone", '["mia"]', call.result, asked=2, undone_by=None, double=0)
     assert len(read_lines(tmp_path / "executions.jsonl", Execution)) == 2
 
 
