@@ -7,7 +7,7 @@ __all__ = ["CONTENT_TYPE", "exposition"]
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
-_REFUSED, _AUTHORITY = "refused_", "authority_"
+_REFUSED, _CLAIMS = "refused_", "claims_"
 _NAMES = (*(f"{bound:g}" for bound in BOUNDS_S), "+Inf")
 
 
@@ -50,7 +50,7 @@ def exposition(metrics: RelayMetrics) -> bytes:
         spans("commit", "How long a commit took.", metrics.commit_spans),
         spans("receipt", "From the arrival of a push to its receipts.", metrics.receipt_spans),
         by_label("refusals", "What was refused, by reason.", "reason", _REFUSED),
-        by_label("authority", "What became of guarded calls, by state.", "state", _AUTHORITY),
+        by_label("claims", "Claims of calls that cannot be undone, by what became of them.", "verdict", _CLAIMS),
         gauge("clock_suspended", "1 while the clock is not trusted and nothing expires.", metrics.clock_suspended),
         gauge("access_trouble", "1 while keys or revocations cannot be understood.", metrics.access_trouble),
         gauge("store_bytes", "Size of the store's files.", metrics.store_bytes),
@@ -65,7 +65,7 @@ def exposition(metrics: RelayMetrics) -> bytes:
     families += [
         counter(name, "Counted since the start.", value)
         for name, value in sorted(metrics.counts.items())
-        if not name.startswith((_REFUSED, _AUTHORITY))
+        if not name.startswith((_REFUSED, _CLAIMS))
     ]
 
     class Scrape(Collector):

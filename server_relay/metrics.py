@@ -21,7 +21,7 @@ class Figures:
 class RelayMetrics(msgspec.Struct, frozen=True):
     """A relay's figures at one moment.
 
-    `counts` are since the start, by name: connections, entries_stored, refused_<reason>, authority_<state>,
+    `counts` are since the start, by name: connections, entries_stored, refused_<reason>, claims_<verdict>,
     commits_failed, stalled_readers. `sockets` are open, also those that are no connection yet; `sockets_cut_off` were
     too many. `waiting_events` wait for the conductor, `waiting_bytes` in the out-queues. `commit_spans` and
     `receipt_spans` are cumulative counts by the bounds of `histogram`, with the sum in seconds. `clock_suspended` says

@@ -1,7 +1,6 @@
 """`segue token, relay, demo, rehearse`: what needs no store of this device."""
 
 import os
-import time
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Literal
@@ -11,6 +10,7 @@ import typer
 from clients.config import WrongUsage
 from clients.desktop.connection import AsJson, answered
 from clients.desktop.output import Answer
+from sync_core.errors import ValueRefused
 
 __all__ = ["demo", "register", "rehearse", "relay", "token"]
 
@@ -37,8 +37,14 @@ def token(
         Literal["read", "write", "approve", "authority", "admin"], typer.Option("--role", help="What it may do.")
     ] = "write",
     hours: Annotated[float, typer.Option("--hours", min=0.0, max=_HOURS_MAX, help="How long it is good for.")] = 720.0,
+    task: Annotated[
+        list[str] | None, typer.Option("--task", help="Only this task key and all below it; repeatable.")
+    ] = None,
     auth: Annotated[
         Path | None, typer.Option("--auth", help="The file with the relay's secret; else SEGUE_AUTH_SECRET.")
+    ] = None,
+    private_key: Annotated[
+        Path | None, typer.Option("--private-key", help="A file with an Ed25519 private key, instead of a secret.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -46,19 +52,23 @@ def token(
 
     def made() -> Answer:
         from server_relay.admission import Role
-        from server_relay.config import SECRET_BYTES_MIN, read_secret
-        from server_relay.tokens import make_token
+        from server_relay.command.token import mint
 
-        secret = read_secret(auth) if auth is not None else os.environ.get("SEGUE_AUTH_SECRET", "").strip()
-        if not secret:
-            raise WrongUsage("There is no secret to sign with.", hint="Give --auth FILE or set SEGUE_AUTH_SECRET.")
-        if len(secret.encode()) < SECRET_BYTES_MIN:
-            raise WrongUsage(f"The secret is shorter than {SECRET_BYTES_MIN} bytes, so no relay takes it.")
-        expires_s = int(time.time() + hours * 3600)
-        text = make_token(
-            secret, principal=principal, device=device, subject=subject, role=Role(role), expires_s=expires_s
-        )
-        return Answer({"token": text, "expires_s": expires_s}, (text,))
+        try:
+            minted = mint(
+                os.environ,
+                device=device,
+                subject=subject,
+                principal=principal,
+                role=Role(role),
+                hours=hours,
+                secret_file=auth,
+                private_key=private_key,
+                tasks=task or (),
+            )
+        except ValueRefused as error:
+            raise WrongUsage(error.sentence, hint=error.hint) from None
+        return Answer({**minted}, (str(minted["token"]),))
 
     answered(made, as_json)
 

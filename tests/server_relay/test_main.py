@@ -1,5 +1,6 @@
 """The command: its line, its exit status, how fast it starts."""
 
+import asyncio
 import json
 import os
 import signal
@@ -12,9 +13,11 @@ import pytest
 
 from server_relay.__main__ import main
 from server_relay.admission import Role
+from server_relay.server import GOING_AWAY
 from server_relay.tokens import make_token
+from sync_core.frames import Heads, Receipt
 from tests.processor import starts_fast
-from tests.server_relay.wire_client import WireClient
+from tests.server_relay.wire_client import WireClient, history_entry
 
 SECRET = "0123456789abcdef0123456789abcdef"
 
@@ -141,3 +144,83 @@ def test_a_killed_relay_leaves_its_file_free(tmp_path: Path) -> None:
     second = start("--db", tmp_path / "relay.db", "--port", "0", "--json")
     line_of(second)
     assert stop(second) == 0
+
+
+# --- settings ---------------------------------------------------------------------------------------------------------
+
+
+def test_it_shows_its_settings_and_where_each_is_from(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text(SECRET)
+    (tmp_path / "relay.toml").write_text('port = 9000\nauth_secret_file = "secret"\n')
+    arguments = ["--db", str(tmp_path / "relay.db"), "--config", str(tmp_path / "relay.toml"), "--show-config"]
+    assert main(arguments) == 0
+    lines = capsys.readouterr().out
+    assert f"9000  (file {tmp_path / 'relay.toml'})" in lines
+    assert SECRET not in lines
+    assert main([*arguments, "--json", "--no-authority"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["secret"] == {"value": "set", "origin": f"file {tmp_path / 'relay.toml'}"}
+    assert shown["authority"] == {"value": "false", "origin": "flag --authority"}
+    assert shown["host"] == {"value": "127.0.0.1", "origin": "default"}
+    assert not (tmp_path / "relay.db").exists()
+
+
+def test_settings_may_come_from_the_environment_alone(tmp_path: Path) -> None:
+    environment = {
+        **os.environ,
+        "SEGUE_RELAY_DB": str(tmp_path / "relay.db"),
+        "SEGUE_RELAY_PORT": "0",
+        "SEGUE_RELAY_METRICS_PORT": "0",
+        "SEGUE_RELAY_LOG_FORMAT": "json",
+    }
+    process = subprocess.Popen(
+        [sys.executable, "-m", "server_relay", "--json"],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert line_of(process)["metrics_port"] != 0
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=60)
+    assert [json.loads(line)["event"] for line in errors.splitlines()] == ["listening", "stopping", "stopped"]
+
+
+def test_a_setting_that_does_not_fit_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--db", str(tmp_path / "relay.db"), "--port", "x", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["code"] == "value_refused"
+    with pytest.raises(SystemExit) as caught:
+        main([])
+    assert caught.value.code == 2
+
+
+# --- the drain --------------------------------------------------------------------------------------------------------
+
+
+async def test_sigterm_drains_what_was_taken_is_receipted_and_the_code_says_come_again(tmp_path: Path) -> None:
+    """SE-06 with SIGTERM: nothing receipted is lost, and what was not is taken by the successor."""
+    process = start("--db", tmp_path / "relay.db", "--port", "0", "--json")
+    port = line_of(process)["port"]
+    assert isinstance(port, int)
+    entries = [history_entry("t", 700_001, seq, "phone") for seq in range(1, 301)]
+    async with await WireClient.open(port, "phone") as phone:
+        for entry in entries:
+            await phone.push("t", entry)
+        process.send_signal(signal.SIGTERM)
+        assert await phone.closed() == GOING_AWAY
+        receipted = sum(frame.last_seq - frame.first_seq + 1 for frame in phone.frames if isinstance(frame, Receipt))
+    assert await asyncio.to_thread(process.wait, 60) == 0
+    process.communicate()
+    again = start("--db", tmp_path / "relay.db", "--port", "0", "--json")
+    port = line_of(again)["port"]
+    assert isinstance(port, int)
+    async with await WireClient.open(port, "phone") as phone:
+        await phone.follow("t")
+        heads = await phone.next(Heads)
+        stored = heads.streams[0].head if heads.streams else 0
+        assert stored >= receipted
+        for first in range(stored, 300, 50):
+            await phone.push("t", *entries[first : first + 50])
+        await phone.receipts(300 - stored)
+    assert stop(again) == 0
