@@ -70,6 +70,7 @@ class Petitions:
         self._open: dict[int, _Open] = {}
         self._attempts: dict[Claim, str] = {}
         self._begun: dict[str, Claim] = {}
+        self._late: dict[int, _Open] = {}
 
     # --- what is asked ------------------------------------------------------------------------------------------------
 
@@ -116,6 +117,8 @@ class Petitions:
             say_not_started(task, claim.version, claim.step, attempt, known.token)
         if not attempt or (known is not None and (known.doubt or known.ok is not None)):
             attempt = self._attempts[same] = new_hex_id(self._core.entropy)
+        # Somebody waits for it again, so an answer to an earlier question of it frees nothing.
+        self._late = {ref: late for ref, late in self._late.items() if _attempt_of(late) != attempt}
         return attempt
 
     def begun(self, attempt: str) -> None:
@@ -192,6 +195,7 @@ class Petitions:
         """Take the authority's answer; one that nobody waits for any more changes nothing."""
         petition = self._open.get(frame.request)
         if petition is None or not petition.asked or petition.ruled:
+            self._on_late(frame)
             return
         if petition.task is not None:
             self._table.touch(petition.task)
@@ -210,6 +214,17 @@ class Petitions:
             # The ruling itself comes as an entry: whoever asked is to see it.
             petition.ruled = True
             self._table.following.want(petition.task)
+
+    def _on_late(self, frame: AuthorityFrame) -> None:
+        """A grant that nobody waits for any more is given back: its call was not started, and will not be."""
+        late = self._late.pop(frame.request, None)
+        granted = isinstance(frame, ClaimAnswer) and frame.verdict is ClaimVerdict.GRANTED
+        if late is None or late.task is None or not granted or late.task.document is None:
+            return
+        assert isinstance(frame, ClaimAnswer) and isinstance(late.frame, Claim)
+        self._forget_attempt(late)
+        self._table.touch(late.task)
+        say_not_started(late.task, late.frame.version, late.frame.step, late.frame.attempt, frame.token)
 
     def pump(self, touched: Iterable[TaskReplica]) -> None:
         """Send what may be sent now, and answer what was ruled and is merged here."""
@@ -243,12 +258,13 @@ class Petitions:
     def on_link_lost(self) -> None:
         """Nothing will be answered in this session."""
         self._give_up(list(self._open), NeedsAuthority("The link to the authority was lost.", hint=_LATER))
+        self._late.clear()
 
     def cancel(self, ref: int) -> None:
         """The caller gave up waiting."""
         petition = self._open.pop(ref, None)
         if petition is not None:
-            self._stop_running(petition)
+            self._leave(ref, petition)
 
     def fail(self, task: TaskReplica, error: SegueError) -> None:
         """The task cannot be read, or is forgotten."""
@@ -257,9 +273,14 @@ class Petitions:
     def _give_up(self, refs: Iterable[int], error: SegueError) -> None:
         for ref in refs:
             petition = self._open.pop(ref)
-            self._stop_running(petition)
+            self._leave(ref, petition)
             # What was ruled stands, whether or not its entry has come.
             self._core.emit(Reply(ref, None) if petition.ruled else Fail(ref, error))
+
+    def _leave(self, ref: int, petition: _Open) -> None:
+        self._stop_running(petition)
+        if petition.asked and _attempt_of(petition):
+            self._late[ref] = petition
 
     def _forget_attempt(self, petition: _Open) -> None:
         assert isinstance(petition.frame, Claim)
@@ -272,6 +293,10 @@ class Petitions:
             task.loaded.running.discard(frame.attempt)
             if task.document is not None:
                 task.document.set_running(frozenset(task.loaded.running))
+
+
+def _attempt_of(petition: _Open) -> str:
+    return petition.frame.attempt if isinstance(petition.frame, Claim) else ""
 
 
 _LATER = "Connect to the relay, then call the step again; it waits."

@@ -146,8 +146,25 @@ def test_a_link_that_ends_and_an_answer_that_does_not_come_end_the_waiting(phone
     phone.wait(1_200)
     assert isinstance(phone.error(ref), NeedsAuthority)
     late = phone.sent(Claim)[-1]
-    phone.hear(ClaimAnswer(TASK, late.request, ClaimVerdict.GRANTED, "key", 1))
+    phone.hear(ClaimAnswer(TASK, late.request, ClaimVerdict.GRANTED, "key", 5))
     assert ref not in phone.replies
+    (entry,) = phone.unsent(EntryKind.CALL)
+    outcome = decode_record(entry.kind, entry.payload)
+    assert outcome == CallOutcome("pay", 1, late.attempt, False, None, "It was not started.", token=5)
+    phone.store_all()
+    phone.claim()
+    assert phone.sent(Claim)[-1].attempt != late.attempt
+
+
+def test_a_late_grant_of_an_attempt_that_is_asked_for_again_is_not_given_back(phone: Guarded) -> None:
+    ref = phone.claim()
+    phone.handle(c.Cancel(ref))
+    phone.claim()
+    first, second = phone.sent(Claim)
+    assert first.attempt == second.attempt
+    phone.hear(ClaimAnswer(TASK, first.request, ClaimVerdict.GRANTED, "key", 1))
+    assert phone.unsent(EntryKind.CALL) == []
+    phone.begin_granted(phone.answer(ClaimVerdict.GRANTED, token=1))
 
 
 def test_a_claim_whose_answer_was_lost_is_asked_again_under_the_same_attempt_until_an_intent_is_written(
