@@ -169,12 +169,17 @@ def _is_absent(task: TaskReplica, entry: Entry) -> bool:
 
 
 def _give_up_recovered(task: TaskReplica, entry: Entry, frame: Refusal) -> None:
-    """The new log holds other content under this number, or cannot take it: what the log says stands."""
+    """The new log holds other content under this number, or cannot take it: what the log says stands.
+
+    What its writer wrote behind it would be refused for the gap, for ever: it is given up with it.
+    """
     if frame.code is RefusalCode.WRITER_REUSED:
         task.outbox.on_receipt(key_of(entry), task.core.now_ms)
-    else:
-        task.core.write(QuarantineEntry(entry, frame.code.value))
-        task.reload()
+        return
+    for later in list(task.outbox.recovered.values()):
+        if (later.stream, later.writer) == (entry.stream, entry.writer) and later.writer_seq >= entry.writer_seq:
+            task.core.write(QuarantineEntry(later, frame.code.value))
+    task.reload()
 
 
 # --- snapshots --------------------------------------------------------------------------------------------------------

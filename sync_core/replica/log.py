@@ -86,7 +86,9 @@ def _consume(
         task.start_over()
         return False
     else:
-        entry = msgspec.structs.replace(waiting, relay_seq=place)
+        # What was brought back from a lost log stands in the new one with who brought it, here as everywhere.
+        vouched_by = task.core.device if key in task.outbox.recovered else waiting.vouched_by
+        entry = msgspec.structs.replace(waiting, relay_seq=place, vouched_by=vouched_by)
     if entry.kind is EntryKind.SNAPSHOT and not _snapshot_here(task, stream, place, entry):
         return False
     _judge(task, stream, place, entry, waiting is not None, touched)

@@ -9,11 +9,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from server_relay.records import AppendStored, MailboxWrite, StartStream
-from sync_core.document.calls import CallBegun, CallRecorded
 from sync_core.document.view import TaskView
 from sync_core.entry import CallIntent, CallOutcome, Entry, EntryKind, decode_record, decode_snapshot
 from sync_core.frames import BlobPiece, Entries, Push, Receipt, SnapshotOffer
-from sync_core.ids import stream_id
+from sync_core.ids import split_stream, stream_id
 from sync_core.replica import effects as fx
 from sync_core.replica.changes import EntryQuarantined, EntrySetAside, TaskDiverged
 from sync_core.replica.commands import AwaitSynced
@@ -33,7 +32,6 @@ __all__ = ["Checks"]
 
 _WRITE_KEY = re.compile(rb"[a-z_]/([0-9a-f]{16})\x01w")
 Key = tuple[str, int, int]
-Step = tuple[str, int, str]
 
 
 class Checks:
@@ -45,7 +43,6 @@ class Checks:
         self._ops: dict[tuple[str, int], Op] = {}
         self._puts: dict[str, list[bytes]] = {}
         self._senders: dict[int, Device] = {}
-        self._keys: dict[Step, str] = {}
         self._barriers: dict[int, tuple[list[Key], dict[str, tuple[bytes, int]], int]] = {}
         self._jumped: set[str] = set()
         self._destroyed = 0
@@ -106,54 +103,17 @@ class Checks:
         needle = tag.encode()
         return next((payload for payload in reversed(self._puts.get(device.label, [])) if needle in payload), None)
 
-    # --- calls --------------------------------------------------------------------------------------------------------
-
-    def begin_asked(self, device: "Device", task: str, version: int, step: str) -> bool:
-        """Return whether the device's file holds a success of this step at the moment of asking."""
-        for entry in peek.entries_of(device.disk, task):
-            if entry.kind is EntryKind.CALL and b"outcome" in entry.payload:
-                record = decode_record(entry.kind, entry.payload)
-                if isinstance(record, CallOutcome) and record.ok and (record.version, record.step) == (version, step):
-                    return True
-        return False
-
-    def call_begun(self, device: "Device", held: bool, task: str, version: int, step: str, begun: CallBegun) -> None:
-        """The tool may run now: never a finished step, never before the intent is durable, always with one key."""
-        if held:
-            raise Violation(f"step {step} v{version} runs again on {device.label}, whose file holds its success")
-        self.intent_is_durable(device, begun.attempt, step)
-        known = self._keys.setdefault((task, version, step), begun.idempotency_key)
-        if known != begun.idempotency_key:
-            raise Violation(f"step {step} v{version} was given two idempotency keys")
-
     def intent_is_durable(self, device: "Device", attempt: str, step: str) -> None:
         """Whatever may run has its intent on the disk."""
         if self._put_with(device, attempt) is None:
             raise Violation(f"attempt {attempt} of {step} may run, but its intent is not on the disk")
-
-    def call_recorded(self, task: str, version: int, step: str, digest: str, recorded: CallRecorded) -> None:
-        """A recorded result must be one that an execution of exactly this step produced, with these arguments."""
-        shown = recorded.call.shown
-        if shown is None or not shown.ok:
-            raise Violation(f"step {step} v{version} was answered as recorded, without a success")
-        for op in self.world.journal.calls:
-            if op.attempt == shown.attempt:
-                same = (op.task, op.version, op.step, op.digest) == (task, version, step, digest)
-                if same and op.executed and op.ok and shown.result in (None, op.result):
-                    return
-        raise Violation(f"step {step} v{version} was answered with a result that no execution of it produced")
-
-    def blob_fetched(self, result: CallOp | None, data: bytes) -> None:
-        """A large result is what its execution produced."""
-        if result is None or data != result.result.encode():
-            raise Violation("a blob is not the result that was recorded")
 
     # --- the disk of a device -----------------------------------------------------------------------------------------
 
     def device_commits(self, device: "Device", writes: Sequence[Write]) -> None:
         """Before a commit: nothing that the relay does not have may be dropped."""
         for write in writes:
-            if isinstance(write, DropTask):
+            if isinstance(write, DropTask) and write.task not in self.world.endings.purged:
                 for stream, writer, seq in peek.waiting_of(device.disk, write.task):
                     place = peek.mailbox_place(self.world.relay.mailbox, self.world.subject, stream, writer, seq)
                     if place is None:
@@ -179,7 +139,7 @@ class Checks:
                     mark_lost(self.world)
         for task, entries in arrived.items():
             self._check_intents(device, task, entries)
-            if self.world.faults.plan.weather.in_order and not jumped:
+            if self.world.faults.plan.weather.in_order and not jumped and task not in self.world.endings.purged:
                 self._check_arrival_order(device, task, entries)
 
     def _check_intents(self, device: "Device", task: str, entries: list[Entry]) -> None:
@@ -228,6 +188,7 @@ class Checks:
         """A disk was thrown away: what nobody else holds is lost."""
         self._destroyed += 1
         mark_lost(self.world)
+        self.world.endings.disk_replaced()
 
     # --- the wire -----------------------------------------------------------------------------------------------------
 
@@ -239,7 +200,8 @@ class Checks:
             return
         for entry in frame.entries:
             payload = peek.payload_of(device.disk, entry.stream, entry.writer, entry.writer_seq)
-            if device.disk.unsynced or payload != entry.payload:
+            is_gone = payload is None and self._is_purged(entry.stream)
+            if device.disk.unsynced or (payload != entry.payload and not is_gone):
                 raise Violation(f"{device.label} pushed an entry that its disk does not hold")
 
     def _check_offer(self, device: "Device", offer: SnapshotOffer) -> None:
@@ -269,20 +231,25 @@ class Checks:
                 for offset, seq in enumerate(range(frame.first_seq, frame.last_seq + 1)):
                     place = peek.mailbox_place(mailbox, world.subject, frame.stream, frame.writer, seq)
                     due = frame.first_relay_seq + (0 if frame.covered else offset)
-                    if place != due:
+                    if place != due and not self._is_purged(frame.stream):
                         raise Violation(f"a receipt names place {due}, the relay's disk holds {place}")
             elif isinstance(frame, Entries):
                 for entry in frame.entries:
                     place = peek.mailbox_place(mailbox, world.subject, frame.stream, entry.writer, entry.writer_seq)
-                    if place != entry.relay_seq:
+                    if place != entry.relay_seq and not self._is_purged(frame.stream):
                         raise Violation(f"an entry of place {entry.relay_seq} was sent, the disk holds {place}")
+
+    def _is_purged(self, stream: str) -> bool:
+        """Whether somebody wanted the stream's task to be deleted: what is told may be gone from the disk by then."""
+        return split_stream(stream)[0] in self.world.endings.purged
 
     # --- the relay ----------------------------------------------------------------------------------------------------
 
     def relay_commits(self, writes: Sequence[MailboxWrite]) -> None:
         """A log that holds something gets a new epoch only if a disk was lost, or somebody lies about what he read."""
         for write in writes:
-            if isinstance(write, StartStream) and not self._destroyed and not self.world.faults.plan.hostile:
+            excused = self._destroyed or self.world.faults.plan.hostile
+            if isinstance(write, StartStream) and not excused and write.task not in self.world.endings.purged:
                 held = peek.head_of(self.world.relay.mailbox, write.subject, write.task)
                 if write.name in held:
                     raise Violation(f"{write.task}:{write.name} got a new epoch, though no log was lost")
@@ -297,7 +264,7 @@ class Checks:
         if not plan.weather.in_order or self._may_set_aside or "thief" in plan.hostile:
             return
         for write in writes:
-            if isinstance(write, AppendStored):
+            if isinstance(write, AppendStored) and write.task not in self.world.endings.purged:
                 for stored in write.entries:
                     if peek.is_recovered(stored):
                         continue  # Brought back stream by stream, each in its old order (rule J).
@@ -327,15 +294,23 @@ class Checks:
         for change in effect.changes:
             if isinstance(change, EntrySetAside) and plan.demotions and change.code == "role":
                 continue
+            if isinstance(change, EntrySetAside) and change.code == "tombstone" and self._is_purged(change.stream):
+                continue
             if isinstance(change, EntrySetAside) and not plan.weather.in_order and change.code == "guard":
                 # An old refusal came late, when what it stood on was there already. A websocket keeps its order.
                 self._may_set_aside = True
                 continue
-            if isinstance(change, EntryQuarantined) and plan.demotions and plan.clones:
-                # What one copy had to write again, because an entry was refused to it, the other copy sent as it was.
+            if isinstance(change, EntryQuarantined) and self.may_be_written_twice(change.task):
                 continue
             if isinstance(change, EntryQuarantined | EntrySetAside | TaskDiverged):
                 raise Violation(f"{device.label} announced {type(change).__name__} among honest devices: {change}")
+
+    def may_be_written_twice(self, task: str) -> bool:
+        """Whether two copies of one file may have written the same under two ids: what one had to write again, because
+        an entry was refused to it or stolen from it, the other sent as it was."""
+        plan = self.world.faults.plan
+        refused = plan.demotions or self._may_set_aside or task in self.world.endings.purged
+        return bool(plan.clones and (refused or "thief" in plan.hostile))
 
     def views_shown(self, device: "Device", views: dict[str, TaskView]) -> None:
         """A view never shows what a crash right now would lose: it is the one that the disk gives."""
@@ -357,7 +332,7 @@ class Checks:
         for stream, writer, seq in keys:
             row = peek.row_of(device.disk, stream, writer, seq)
             stored = peek.mailbox_place(world.relay.mailbox, world.subject, stream, writer, seq) is not None
-            if row is not None and row[1] and not stored:
+            if row is not None and row[1] and not stored and not self._is_purged(stream):
                 raise Violation(f"synced() was answered on {device.label}, but an earlier entry is not at the relay")
         followed = {known.task for known in device.disk.followed_tasks()}
         for stream, (epoch, head) in heads.items():
@@ -394,4 +369,5 @@ class Checks:
         """Compare what stands on the disks with the journal."""
         if self._may_set_aside:
             mark_set_aside(self.world)
+        self.world.endings.final()
         final_checks(self.world)

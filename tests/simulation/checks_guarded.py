@@ -30,10 +30,11 @@ _decoder = msgspec.msgpack.Decoder(Entry)
 
 
 class _Denial(msgspec.Struct, frozen=True):
-    """Somebody said that a key's effect did not happen; it is of all grants before the `grants`-th."""
+    """Somebody said that a key's effect did not happen: of the first `grants` grants, and of all up to this token."""
 
     key: str
     grants: int
+    token: int = 0
 
 
 class GuardedChecks:
@@ -48,23 +49,28 @@ class GuardedChecks:
     # --- grants and effects -------------------------------------------------------------------------------------------
 
     def granted(self, op: GuardedOp) -> None:
-        """An attempt may act now: under a higher token than any before, and with nobody else's end unknown."""
-        for number, earlier in enumerate(self.world.journal.guarded):
-            if earlier.key != op.key or earlier.attempt == op.attempt:
-                continue
-            if op.token <= earlier.token:
-                raise Violation(f"the key of {op.step} was granted with token {op.token} after {earlier.token}")
-            if number < self._lost and not self._loss_is_known():
-                # A store was deleted while nobody came who had seen what it held: a stated border.
-                self._denials.append(_Denial(op.key, self._lost))
-            said_so = earlier.ending is Ending.DID_NOT_HAPPEN and earlier.asked_to_record
-            if not said_so and not self._is_denied(number, earlier):
-                raise Violation(
-                    f"the key of {op.step} was granted to {op.device}, though nobody knows how the attempt of "
-                    f"{earlier.device} ended"
-                )
+        """An attempt may act now: under a token of its own, and nobody's end under a lower one is unknown.
+
+        The device may have stood still since it was granted: then others may have had the key meanwhile.
+        """
+        same = [(n, other) for n, other in enumerate((*self.world.journal.guarded, op)) if other.key == op.key]
+        tokens = {other.token for _, other in same}
+        if len(tokens) < len(same):
+            raise Violation(f"the key of {op.step} was granted twice with token {op.token}")
+        for number, other in same:
+            if other.token < max(tokens):
+                self._check_over(number, other)
         if op.needs_approval:
             self._check_approved(op)
+
+    def _check_over(self, number: int, op: GuardedOp) -> None:
+        """Somebody has had the key since: so it was known that this attempt did nothing, or somebody said so."""
+        if number < self._lost and not self._loss_is_known():
+            # A store was deleted while nobody came who had seen what it held: a stated border.
+            self._denials.append(_Denial(op.key, self._lost))
+        said_so = op.ending is Ending.DID_NOT_HAPPEN and op.asked_to_record
+        if not said_so and not self._is_denied(number, op):
+            raise Violation(f"the key of {op.step} was granted again, though nobody knows how it ended on {op.device}")
 
     def begun(self, device: "Device", op: GuardedOp, begun: CallBegun) -> None:
         """The tool may run now: under the key and the token of its grant, with a durable intent."""
@@ -73,7 +79,8 @@ class GuardedChecks:
         self.world.checks.intent_is_durable(device, op.attempt, op.step)
 
     def _is_denied(self, number: int, op: GuardedOp) -> bool:
-        return any(denial.key == op.key and number < denial.grants for denial in self._denials)
+        denials = [denial for denial in self._denials if denial.key == op.key]
+        return any(number < denial.grants or op.token <= denial.token for denial in denials)
 
     def _check_approved(self, op: GuardedOp) -> None:
         """Each grant uses up one approval of exactly this call, by somebody else who had the right."""
@@ -174,10 +181,12 @@ class GuardedChecks:
             case Settled(by=SettledBy.HOLDER):
                 self._check_holder(ruling)
             case Settled(happened=False):
-                self._denials.append(_Denial(ruling.key, len(self.world.journal.guarded)))
+                self._denials.append(_Denial(ruling.key, len(self.world.journal.guarded), ruling.token))
 
     def _check_holder(self, ruling: Settled) -> None:
         op = next((op for op in self.world.journal.guarded if op.attempt == ruling.attempt), None)
+        if op is None and not ruling.happened:
+            return  # Its grant was never told to anybody: the device says that it was not started.
         if op is None or not op.asked_to_record:
             raise Violation(f"an attempt of {ruling.step} was settled by its holder, who never said how it ended")
         due = {Ending.RETURNED: True, Ending.DID_NOT_HAPPEN: False}.get(op.ending or Ending.RAISED)

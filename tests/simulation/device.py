@@ -51,6 +51,7 @@ class Device(Driver[DeviceEvent, fx.Effect]):
         self._answers: dict[int, tuple[Callable[[object], None], Callable[[SegueError], None]]] = {}
         self._announced: dict[str, TaskView] = {}
         self._closing: dict[int, str] = {}
+        self._gone: set[str] = set()
         self._tick_ms = self.rng.choice((400, 900, 1_500))
 
     # --- life ---------------------------------------------------------------------------------------------------------
@@ -213,7 +214,8 @@ class Device(Driver[DeviceEvent, fx.Effect]):
         return bool(writes)
 
     def _forget(self, task: str) -> None:
-        """Whoever had a handle of an evicted task has none any more."""
+        """Whoever had a handle of an evicted or purged task has none any more."""
+        self._gone.add(task)
         self.views.pop(task, None)
         for user in self.users:
             user.open.pop(task, None)
@@ -261,8 +263,9 @@ class Device(Driver[DeviceEvent, fx.Effect]):
 
     def _carried_out(self) -> None:
         # A document that is being read anew is announced once it is there.
-        unread = {effect.task for effect in self._loads if isinstance(effect, fx.LoadTask)}
+        unread = {effect.task for effect in self._loads if isinstance(effect, fx.LoadTask)} | self._gone
         shown = {task: view for task, view in self._announced.items() if task not in unread}
+        self._gone.clear()
         self.world.checks.views_shown(self, shown)
 
     def _send(self, frames: list[ClientFrame]) -> None:

@@ -17,9 +17,11 @@ from sync_core.entry import Effect
 __all__ = [
     "ApprovalOp",
     "CallOp",
+    "CompletionOp",
     "DeclareOp",
     "Ending",
     "GuardedOp",
+    "HandOverOp",
     "HistoryOp",
     "Journal",
     "NoteOp",
@@ -166,6 +168,20 @@ class VersionOp(Op):
 
 
 @dataclass(eq=False, kw_only=True)
+class HandOverOp(Op):
+    """A closing text; its tag is in it."""
+
+    version: int
+
+
+@dataclass(eq=False, kw_only=True)
+class CompletionOp(Op):
+    """A business version was said to be finished."""
+
+    version: int
+
+
+@dataclass(eq=False, kw_only=True)
 class HistoryOp(Op):
     """One message; `answers` names the step whose output it is."""
 
@@ -196,6 +212,8 @@ class Journal:
     plans: list[PlanOp] = field(default_factory=list)
     pops: list[PopOp] = field(default_factory=list)
     versions: list[VersionOp] = field(default_factory=list)
+    handovers: list[HandOverOp] = field(default_factory=list)
+    completions: list[CompletionOp] = field(default_factory=list)
     _count: int = 0
 
     def next_tag(self, letter: str) -> tuple[int, str]:
@@ -227,6 +245,10 @@ class Journal:
                 self.pops.append(op)
             case VersionOp():
                 self.versions.append(op)
+            case HandOverOp():
+                self.handovers.append(op)
+            case CompletionOp():
+                self.completions.append(op)
 
     def promised(self) -> Iterable[Op]:
         """Return the ops that are still owed."""

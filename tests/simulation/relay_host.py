@@ -142,6 +142,7 @@ class RelayHost(Driver[fx.RelayEvent, fx.RelayEffect]):
         if writes:
             self.world.faults.maybe_full(self.label, self.mailbox)
             self.world.checks.relay_commits(writes)
+            self.world.endings.relay_commits(writes)
             self.mailbox.commit(writes)
             self.world.checks.relay_committed(writes)
             self.world.guarded.relay_committed(writes)
@@ -152,6 +153,7 @@ class RelayHost(Driver[fx.RelayEvent, fx.RelayEffect]):
 
     def _sync(self) -> None:
         self.mailbox.sync()
+        self.world.endings.relay_synced()
 
     def _crash(self) -> None:
         self.world.crash_relay()

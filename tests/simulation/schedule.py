@@ -48,6 +48,11 @@ def build(seed: int) -> tuple[World, int]:
         _guard(mix, guarded, enforces)
         if guarded.random() < 0.2:
             plan = replace(plan, hostile=(*plan.hostile, "forger"))
+    endings = Random(f"{seed} endings")
+    if endings.random() < 0.2:
+        mix.endings = endings.choice((1.0, 3.0))
+        mix.purges = endings.choice((0.0, 0.2, 0.5))
+        mix.versions = mix.versions or endings.choice((0.0, 0.2))
     world = World(seed, plan, snapshot_tail_entries=tail_entries, thorough=seed % 16 == 0, outside_enforces=enforces)
     if mix.guarded:
         world.relay.roles = dict(_ROLES)

@@ -11,7 +11,7 @@ from sync_core.replica import commands as c
 from tests.simulation.device import Device
 from tests.simulation.driver import Violation
 from tests.simulation.faults import CALM, FaultPlan
-from tests.simulation.verdict import at_rest, raw_content, rebuilt
+from tests.simulation.verdict import raw_content, rebuilt, rebuilt_view
 from tests.simulation.world import World
 
 __all__ = ["STATE", "TASK", "Script", "hostile_entry"]
@@ -96,7 +96,7 @@ class Script:
 
     def view(self, device: Device) -> TaskView:
         """Return what the device's disk gives."""
-        return at_rest(rebuilt(self.world, device, TASK)[0].view())
+        return rebuilt_view(self.world, device, TASK)
 
     def settle(self) -> TaskView:
         """Heal the world, wait until it has settled, and return the one view that all devices agree on."""

@@ -19,6 +19,7 @@ from sync_core.entry import Entry, EntryKind, WriterRow
 from sync_core.ids import GENESIS_WRITER, StreamName, split_stream
 from sync_core.replica.snapshots import fill
 from tests.simulation import peek
+from tests.simulation.checks_endings import check_endings
 from tests.simulation.driver import Violation
 from tests.simulation.verdict_calls import check_calls, check_history
 from tests.simulation.verdict_content import check_notes, check_slots
@@ -76,7 +77,12 @@ def _is_unstored_snapshot(entry: Entry) -> bool:
 
 def rebuilt_view(world: "World", device: "Device", task: str) -> TaskView:
     """Return the view that a disk gives."""
-    return at_rest(rebuilt(world, device, task)[0].view())
+    return at_rest(_judged(*rebuilt(world, device, task)))
+
+
+def _judged(document: TaskDocument, tables: dict[StreamName, dict[int, WriterRow]]) -> TaskView:
+    """Return a document's view, with what writer tables alone can tell."""
+    return document.judged(document.view(), {name: table.values() for name, table in tables.items()})
 
 
 def at_rest(view: TaskView, elsewhere: TaskView | None = None) -> TaskView:
@@ -139,7 +145,7 @@ def _check_task(world: "World", task: str) -> None:
         document, tables = rebuilt(world, device, task)
         content = raw_content(document.state_bytes())
         _check_clocks(device.label, content, tables.get(StreamName.STATE, {}))
-        view = document.view()
+        view = _judged(document, tables)
         digests = {name: document.digest(name, table) for name, table in sorted(tables.items())}
         _check_open_view(device, task, view)
         if first is None:
@@ -154,6 +160,7 @@ def _check_task(world: "World", task: str) -> None:
         check_notes(world, task, content.notes)
         check_calls(world, task, view)
         check_guarded(world, task, view)
+        check_endings(world, task, view)
         check_history(world, task, view, holders)
 
 

@@ -39,16 +39,10 @@ def check_slots(world: "World", task: str, slots: dict[str, str], definitions: d
         alive[write_id] = op
     for op in ops.values():
         _check_owed(op, alive, ops)
-        if not _written_twice(world):
+        if not world.checks.may_be_written_twice(task):
+            # What took one of two copies away leaves the other.
             _check_deletions(op, alive)
     _check_definitions(world, task, definitions)
-
-
-def _written_twice(world: "World") -> bool:
-    """Whether two copies of one file may have written the same again, each under an id of its own: the text of a note
-    then stands twice, and what took one of them away leaves the other."""
-    plan = world.faults.plan
-    return bool(plan.clones and (plan.demotions or "thief" in plan.hostile))
 
 
 def _check_owed(op: SlotOp, alive: dict[str, SlotOp], ops: dict[str, SlotOp]) -> None:
@@ -91,7 +85,7 @@ def _check_definitions(world: "World", task: str, definitions: dict[str, str]) -
 def check_notes(world: "World", task: str, notes: dict[str, str]) -> None:
     """Every line that was written and that nobody took away stands, once."""
     ops = [op for op in world.journal.notes if op.task == task]
-    twice = _written_twice(world)
+    twice = world.checks.may_be_written_twice(task)
     glued = any(_GLUED.search(text) for text in notes.values())
     for name in sorted({op.note for op in ops}):
         text = notes.get(name, "")

@@ -39,6 +39,8 @@ def _check_attempt(call: Call, attempt: Attempt, op: GuardedOp | None) -> None:
     """Nobody but its tool, or a person, says how an attempt ended."""
     if attempt.ok is None or attempt.settled_by in (SettledBy.PERSON, SettledBy.PROBE):
         return
+    if op is None and not attempt.ok:
+        return  # A grant that nobody was told of was not started.
     due = None if op is None or not op.asked_to_record else op.ending
     if due is not (Ending.RETURNED if attempt.ok else Ending.DID_NOT_HAPPEN):
         ended = "never" if due is None else due.value

@@ -51,15 +51,15 @@ class CallWork:
         digest = hashlib.sha256(arguments.encode()).hexdigest()
         version = user.open[task]
         ref = user.device.next_ref()
-        held = user.world.checks.begin_asked(user.device, task, version, step)
+        held = user.world.calls.begin_asked(user.device, task, version, step)
 
         def begun(value: object) -> None:
             if isinstance(value, CallBegun):
                 assert effect is not Effect.IRREVERSIBLE, "an irreversible tool was started without an authority"
-                user.world.checks.call_begun(user.device, held, task, version, step, value)
+                user.world.calls.call_begun(user.device, held, task, version, step, value)
                 self._run(task, version, step, effect, digest, value)
             elif isinstance(value, CallRecorded):
-                user.world.checks.call_recorded(task, version, step, digest, value)
+                user.world.calls.call_recorded(task, version, step, digest, value)
                 self._fetch(task, value)
 
         def failed(error: SegueError) -> None:
@@ -80,7 +80,7 @@ class CallWork:
         def fetched(data: object) -> None:
             assert isinstance(data, bytes)
             ran = next((op for op in user.world.journal.calls if op.attempt == shown.attempt), None)
-            user.world.checks.blob_fetched(ran, data)
+            user.world.calls.blob_fetched(ran, data)
             user.next()
 
         user.ask(FetchBlob(user.device.next_ref(), task, blob), fetched)

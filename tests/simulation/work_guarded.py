@@ -208,6 +208,8 @@ class GuardedWork:
                 user.next()
 
         def failed(error: SegueError) -> None:
+            # The device reports it as not started, at once or when it is claimed again.
+            op.ending, op.asked_to_record = Ending.DID_NOT_HAPPEN, True
             self._end(op)
             self._failed(error)
 
@@ -217,6 +219,7 @@ class GuardedWork:
         """Return the op of a grant: a new one, or that of a grant of which no intent was written."""
         for known in self._world.journal.guarded:
             if known.attempt == claimed.attempt:
+                known.ending, known.asked_to_record = None, False
                 return known
         number, tag = self._world.journal.next_tag("g")
         op = GuardedOp(

@@ -24,6 +24,7 @@ from sync_core.replica.commands import (
 )
 from tests.simulation.journal import Op, VersionOp
 from tests.simulation.work_calls import CallWork
+from tests.simulation.work_endings import EndingWork
 from tests.simulation.work_guarded import GuardedWork
 from tests.simulation.work_history import HistoryWork
 from tests.simulation.work_notes import NoteWork
@@ -60,6 +61,8 @@ class WorkMix(msgspec.Struct):
     kills: float = 0.0
     pauses: float = 0.0
     lies: float = 0.0
+    endings: float = 0.0
+    purges: float = 0.0
 
 
 class User:
@@ -80,10 +83,20 @@ class User:
             CallWork(self).step,
             HistoryWork(self).step,
             GuardedWork(self).step,
+            EndingWork(self).step,
             self._handles,
             self._upkeep,
         ]
-        self._weights = [mix.slots, mix.notes, mix.calls, mix.history, mix.guarded, mix.handles, mix.upkeep]
+        self._weights = [
+            mix.slots,
+            mix.notes,
+            mix.calls,
+            mix.history,
+            mix.guarded,
+            mix.endings,
+            mix.handles,
+            mix.upkeep,
+        ]
 
     # --- the loop -----------------------------------------------------------------------------------------------------
 

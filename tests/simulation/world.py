@@ -15,6 +15,7 @@ from sync_core.errors import (
     InDoubt,
     KeyReused,
     PreconditionFailed,
+    Purged,
     ReadOnly,
     SegueError,
     StoreFull,
@@ -26,6 +27,8 @@ from sync_core.errors import (
 from sync_core.replica.commands import AwaitSynced
 from sync_core.replica.core import ReplicaSettings
 from tests.simulation.checkers import Checks
+from tests.simulation.checks_calls import CallChecks
+from tests.simulation.checks_endings import EndingChecks
 from tests.simulation.checks_guarded import GuardedChecks
 from tests.simulation.clock import Scheduler
 from tests.simulation.device import Device
@@ -46,6 +49,7 @@ _TOLERATED = (
     InDoubt,
     KeyReused,
     PreconditionFailed,
+    Purged,
     ReadOnly,
     StoreFull,
     TooLarge,
@@ -89,7 +93,9 @@ class World:
         self.journal = Journal()
         self.outside = Outside(enforces=outside_enforces)
         self.checks = Checks(self, thorough)
+        self.calls = CallChecks(self)
         self.guarded = GuardedChecks(self)
+        self.endings = EndingChecks(self)
         self.relay = RelayHost(self, relay_settings(snapshot_tail_entries))
         self.devices: list[Device] = []
         self.quiet = False

@@ -266,6 +266,16 @@ def test_a_recovered_entry_that_the_new_log_cannot_take_is_quarantined(recoverin
     assert lines(recovering) == ["0", "1"]
 
 
+def test_what_stands_behind_a_recovered_entry_that_the_new_log_cannot_take_is_given_up_with_it(recovering: Solo) -> None:
+    first, *others = pushed(recovering)
+    recovering.receipt(first, place=1, epoch=NEW)
+    recovering.forget()
+    refuse(recovering, others[0], RefusalCode.GUARD)
+    assert [write.entry for write in recovering.written(QuarantineEntry)] == others
+    recovering.wait(10_000)
+    assert pushed(recovering) == []
+
+
 def test_a_recovered_entry_whose_number_the_new_log_has_used_is_waited_for_no_longer(recovering: Solo) -> None:
     recovering.handle(c.AwaitSynced(5))
     recovering.heads(StreamHead(StreamName.STATE, NEW, 0))

@@ -222,3 +222,17 @@ def test_a_device_without_a_link_says_what_it_knows() -> None:
     desktop.disconnect()
     with pytest.raises(InDoubt):
         desktop.ask(c.ClaimCall(desktop.ref(), TASK, 1, "pay", "pay", DIGEST), c.Claimed)
+
+
+def test_what_a_device_brought_back_is_vouched_for_in_its_own_file_as_in_all_others() -> None:
+    fleet, phone, desktop = two()
+    claim(phone)
+    fleet.settle()
+    fleet.restart_relay(log_lost=True)
+    for device in (desktop, phone):
+        device.connect()
+        fleet.settle()
+    images = [device.disk.load_task(TASK) for device in (phone, desktop)]
+    rows = [[entry for stream in image.streams for entry in stream.entries] for image in images]
+    assert rows[0] == rows[1]
+    assert {entry.vouched_by for entry in rows[0]} == {"desktop"}

@@ -1,0 +1,85 @@
+"""What is watched of tasks that end: nothing of a purged log comes back, and what was handed over stands.
+
+A purge takes what was promised along. So from the first one on nothing of its task is owed any more; what is demanded
+instead is that it stays away.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from server_relay.records import MailboxWrite, PurgeTask
+from sync_core.document.view import CompletionState, TaskView
+from sync_core.ids import stream_id
+from tests.simulation import peek
+from tests.simulation.driver import Violation
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+__all__ = ["EndingChecks", "check_endings"]
+
+_Name = tuple[str, int, int]
+
+
+class EndingChecks:
+    """The watcher of one world's purges. `purged` are the tasks of which somebody asked for one."""
+
+    def __init__(self, world: "World") -> None:
+        self.world = world
+        self.purged: set[str] = set()
+        self._dead: dict[str, set[_Name]] = {}
+        self._dying: dict[str, set[_Name]] = {}
+
+    def purge_asked(self, task: str) -> None:
+        """Somebody is about to delete a task everywhere."""
+        self.purged.add(task)
+
+    def relay_commits(self, writes: Sequence[MailboxWrite]) -> None:
+        """Before a commit: what a purge takes away."""
+        for write in writes:
+            if isinstance(write, PurgeTask):
+                log = peek.mailbox_log(self.world.relay.mailbox, write.subject, write.task)
+                names = {(stream_id(write.task, stored.name), stored.writer, stored.writer_seq) for stored in log}
+                self._dying.setdefault(write.task, set()).update(names)
+
+    def relay_synced(self) -> None:
+        """What was committed is durable: it is gone for good."""
+        for task, names in self._dying.items():
+            self._dead.setdefault(task, set()).update(names)
+        self._dying.clear()
+
+    def disk_replaced(self) -> None:
+        """A disk was thrown away, and a tombstone may have been on it."""
+        self._dead.clear()
+        self._dying.clear()
+
+    def final(self) -> None:
+        """Nothing of a purged log is anywhere, but what its device keeps aside."""
+        for op in self.world.journal.ops:
+            if op.task in self.purged:
+                op.lost = True
+        world = self.world
+        for task, names in self._dead.items():
+            log = peek.mailbox_log(world.relay.mailbox, world.subject, task)
+            back = names & {(stream_id(task, stored.name), stored.writer, stored.writer_seq) for stored in log}
+            if back:
+                raise Violation(f"{len(back)} entries of {task} are at the relay again, though it was purged")
+            for device in world.devices:
+                for stream, writer, seq in names:
+                    if peek.row_of(device.disk, stream, writer, seq) is not None:
+                        raise Violation(f"{device.label} still holds {stream} {seq}, though {task} was purged")
+
+
+def check_endings(world: "World", task: str, view: TaskView) -> None:
+    """Whoever handed over is heard, if only as a conflict; what was completed is not open."""
+    shown = {version: (text, *text.conflicts) for version, text in view.handovers.items()}
+    for op in world.journal.handovers:
+        if op.task == task and op.owed and not any(op.tag in text.text for text in shown.get(op.version, ())):
+            raise Violation(f"the hand-over {op.tag} of v{op.version} is gone")
+    for version, texts in shown.items():
+        if not all(text.stored for text in texts):
+            raise Violation(f"a hand-over of v{version} is shown as not stored, when all is stored")
+    for done in world.journal.completions:
+        is_open = view.completion.state in (CompletionState.OPEN, CompletionState.COMPLETING)
+        if done.task == task and done.owed and done.version == view.version and is_open:
+            raise Violation(f"version {done.version} of {task} was completed and is {view.completion.state.value}")
