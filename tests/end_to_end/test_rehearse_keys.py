@@ -3,6 +3,8 @@
 import asyncio
 import json
 import os
+import subprocess
+import sys
 import uuid
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from clients.desktop.rehearse.rules import read_rules
 from clients.desktop.rehearse.schedule import Faults
 from tests.test_readme import block
 
+ROOT = Path(__file__).resolve().parents[2]
 ALL = Faults(kills=True, offline=True)
 BOOK = {"effect": "IRREVERSIBLE", "key": ["who", "flight"], "failed_if": "^Error", "label": {"path": "id"}}
 TOOLS: dict[str, object] = {
@@ -108,7 +111,7 @@ def test_what_was_cancelled_may_be_booked_again_and_runs_do_not_hear_of_each_oth
 
 
 def test_what_is_in_doubt_after_a_kill_is_settled_by_the_probe(tmp_path: Path) -> None:
-    calls: list[Step] = [("pay", {"amount": amount}, f"paid {amount}") for amount in range(24)]
+    calls: list[Step] = [("pay", {"amount": amount}, f"paid {amount}") for amount in range(16)]
     figures = played(tmp_path, calls, faults=Faults(kills=True))
     assert figures.good, figures
     assert figures.kills > 3 and figures.done == len(calls)
@@ -126,6 +129,33 @@ def test_without_the_authority_nothing_happens_outside(tmp_path: Path) -> None:
     assert figures.good and figures.refused_for_authority == 7 and effects(tmp_path) == []
 
 
+def test_the_command_tells_what_a_key_kept_back_and_ends_well(tmp_path: Path) -> None:
+    runs, tools = written(tmp_path / "made", ACCIDENT)
+    command = [sys.executable, "-m", "clients.desktop", "rehearse", str(runs), "--tools", str(tools)]
+    settings = {**os.environ, "PYTHONPATH": str(ROOT), "SEGUE_RELAY_AUTHORITY": "false"}
+    done = subprocess.run([*command, "--json"], env=settings, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    document = json.loads(done.stdout)
+    assert [(each["call"], each["fate"]) for each in document["kept_back"]] == [
+        (2, "prevented_failed"),
+        (3, "prevented"),
+        (4, "dependent"),
+        (6, "dependent"),
+    ]
+    assert document["by_tool"]["book"] == {"did_not_happen": 1, "done": 1, "prevented_failed": 1, "prevented": 1}
+
+
+def test_a_key_of_an_argument_that_nobody_gives_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    runs, tools = written(tmp_path / "made", ACCIDENT, tools={"book": {**BOOK, "key": ["whom"]}})
+    command = [sys.executable, "-m", "clients.desktop", "rehearse", str(runs), "--tools", str(tools), "--json"]
+    settings = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, env=settings, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert (
+        "Tool book, key: no recorded call gives it an argument 'whom'" in json.loads(done.stdout)["error"]["sentence"]
+    )
+
+
 # --- broken on purpose ------------------------------------------------------------------------------------------------
 
 
@@ -136,7 +166,7 @@ def test_a_key_that_changes_with_each_attempt_is_caught(tmp_path: Path, monkeypa
         return honest(self, uuid.uuid4().hex, deed)
 
     monkeypatch.setattr(OutsideSystem, "act", forgetful)
-    calls: list[Step] = [("pay", {"amount": amount}, "paid") for amount in range(24)]
+    calls: list[Step] = [("pay", {"amount": amount}, "paid") for amount in range(16)]
     figures = played(tmp_path, calls, faults=Faults(kills=True))
     assert figures.doubles > 0 and not figures.good
 
@@ -157,7 +187,7 @@ def test_a_probe_that_knows_nothing_is_caught_though_the_outside_system_checks_k
     real = OutsideSystem.probe
     monkeypatch.setattr(OutsideSystem, "act", act)
     monkeypatch.setattr(OutsideSystem, "probe", lambda self, key: real(self, key) if inside else None)
-    calls: list[Step] = [("pay", {"amount": amount}, "paid") for amount in range(24)]
+    calls: list[Step] = [("pay", {"amount": amount}, "paid") for amount in range(16)]
     figures = played(tmp_path, calls, faults=Faults(kills=True))
     assert figures.executed_again > 0 and figures.doubles == 0 and not figures.good
 

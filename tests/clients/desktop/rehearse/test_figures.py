@@ -8,7 +8,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from clients.desktop.rehearse.figures import Figures
+from clients.desktop.output import Table
+from clients.desktop.rehearse.figures import Figures, KeptBack
+from clients.desktop.rehearse.guarded import Fate
 from clients.desktop.rehearse.logs import Execution
 from clients.desktop.rehearse.recording import Run, Turn, read_runs
 from clients.desktop.rehearse.rehearsal import Plan, count, rehearse
@@ -145,3 +147,24 @@ async def test_the_answer_says_in_words_and_status_what_was_found(folder: Path) 
     bad = answer_of(msgspec.structs.replace(figures, lost_history_items=1), 3, 2, 1.0)
     assert (good.status, bad.status) == (0, 1)
     assert good.document["good"] is True and bad.document["good"] is False
+
+
+async def test_the_answer_names_the_calls_that_a_key_kept_back_and_counts_by_tool(folder: Path) -> None:
+    kept = tuple(KeptBack(150, number, "book", Fate.PREVENTED) for number in range(50))
+    found = msgspec.structs.replace(
+        await counted(folder), irreversible=60, prevented=50, done=10, refused_for_authority=0, kept_back=kept
+    )
+    found = msgspec.structs.replace(found, by_tool={"book": {Fate.DONE: 10, Fate.PREVENTED: 50}})
+    answer = answer_of(found, 3, 2, 1.0)
+    assert answer.status == 0
+    by_tool, listed = (part for part in answer.parts[1:] if isinstance(part, Table))
+    assert by_tool.rows == (("book", "60", "10", "0", "50", "0", "0"),)
+    assert listed.rows[0] == ("150", "0", "book", "prevented") and len(listed.rows) == 40
+    assert any(isinstance(part, str) and "10 more" in part for part in answer.parts)
+    document = json.loads(msgspec.json.encode(answer.document))
+    assert len(document["kept_back"]) == 50 and document["by_tool"]["book"] == {"done": 10, "prevented": 50}
+    assert document["kept_back"][0] == {"run": 150, "call": 0, "tool": "book", "fate": "prevented"}
+
+
+async def test_without_an_authority_there_is_nothing_to_tell_by_tool(folder: Path) -> None:
+    assert len(answer_of(await counted(folder), 3, 2, 1.0).parts) == 2
