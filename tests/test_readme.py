@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from clients.desktop.rehearse.rules import Label, read_rules
+from clients.desktop.routes import routes
 from tests.readme_states import diagram
 
 ROOT = Path(__file__).parent.parent
@@ -78,6 +79,32 @@ def test_the_test_of_a_users_own_tool_passes_as_pasted(tmp_path: Path, settings:
     assert "asyncio_mode = auto" in README
     done = run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *settings, "test_mine.py"], tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_tool_is_verified_as_pasted(tmp_path: Path) -> None:
+    (tmp_path / "test_book.py").write_text(block("checked before it meets the real system", "python"))
+    settings = ["-p", "no:cacheprovider", "-c", str(ROOT / "pyproject.toml"), "-s"]
+    done = run([sys.executable, "-m", "pytest", "-q", *settings, "test_book.py"], tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "The tool book_flight is idempotent." in done.stdout
+
+
+def test_the_doctor_answers_as_pasted_for_the_tools_of_the_readme(tmp_path: Path) -> None:
+    (tmp_path / "my_tools.py").write_text(block("checked before it meets the real system", "python"))
+    command = block("`segue doctor` answers it", "sh").replace(
+        ".venv/bin/segue", f"{sys.executable} -m clients.desktop"
+    )
+    done = run([*shlex.split(command), "--json"], tmp_path, SEGUE_HOME=str(tmp_path / "home"), SEGUE_RELAY="none")
+    document = json.loads(done.stdout)
+    # No relay, so no authority: that is the guarantee that is missing here.
+    assert (done.returncode, document["routes"][0]["code"]) == (1, "authority")
+    assert "no_authority" in [finding["code"] for finding in document["findings"] if finding["severity"] == "High"]
+
+
+def test_the_routes_of_the_readme_are_those_of_the_doctor() -> None:
+    told = README.split("## Which route?")[1].split("## ")[0].lower()
+    for route in routes(None):
+        assert route.question.lower() in told
 
 
 def test_the_commands_work_as_pasted_in_order(tmp_path: Path) -> None:
