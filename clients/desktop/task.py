@@ -1,6 +1,6 @@
 """`segue tasks, show, brief, calls, history`: what there is, and how it stands."""
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 import typer
@@ -9,8 +9,10 @@ from clients.desktop.connection import Session, connected
 from clients.desktop.output import Answer, JsonDocument, Table
 from clients.desktop.shapes import call_document, calls_table, message_line, note_document, slot_document, slots_table
 from sync_core.document.calls import CallState
-from sync_core.endpoint.listing import TaskInfo
 from sync_core.values import canonical
+
+if TYPE_CHECKING:
+    from sync_core import TaskInfo
 
 __all__ = ["brief", "calls", "history", "register", "show", "tasks"]
 
@@ -126,7 +128,7 @@ async def history(
         return Answer(document, (*lines, *sending.sentences()), sending.exit_status)
 
 
-def _info_row(info: TaskInfo) -> tuple[str, ...]:
+def _info_row(info: "TaskInfo") -> tuple[str, ...]:
     counted: dict[str, int] = {}
     for state in (info.slots or {}).values():
         counted[state.value] = counted.get(state.value, 0) + 1
@@ -143,7 +145,7 @@ def _info_row(info: TaskInfo) -> tuple[str, ...]:
     )
 
 
-def _info_document(info: TaskInfo) -> dict[str, JsonDocument]:
+def _info_document(info: "TaskInfo") -> dict[str, JsonDocument]:
     return {
         "task": info.key,
         "state": info.state,
