@@ -25,7 +25,7 @@ _GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
         "What cannot be undone",
         ("approvals", "approve", "reject", "doubts", "settle", "explain", "lift-barrier"),
     ),
-    ("Its end", ("handover", "complete", "evict")),
+    ("Its end", ("handover", "complete", "purge", "evict")),
     ("Audit", ("replay", "export", "restore")),
     ("Looking after it", ("doctor", "stats", "token", "relay", "demo", "rehearse")),
 )

@@ -1,4 +1,4 @@
-"""`segue handover, complete, evict`: how a task is handed over, finished, and forgotten here."""
+"""`segue handover, complete, purge, evict`: how a task is handed over, finished, deleted, and forgotten here."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,14 +14,14 @@ from clients.desktop.standard_input import read_file
 if TYPE_CHECKING:
     from sync_core import HandOverText
 
-__all__ = ["complete", "evict", "handover", "register"]
+__all__ = ["complete", "evict", "handover", "purge", "register"]
 
 _TaskKey = Annotated[str, typer.Argument(metavar="TASK", help="The task's key, for example expense/TRIP-118.")]
 
 
 def register(app: typer.Typer) -> None:
     """Add these commands to the command line."""
-    for name, command in (("handover", handover), ("complete", complete), ("evict", evict)):
+    for name, command in (("handover", handover), ("complete", complete), ("purge", purge), ("evict", evict)):
         app.command(name)(connected(command))
 
 
@@ -83,6 +83,28 @@ async def complete(session: Session, task: _TaskKey) -> Answer:
         document,
         (said.get(done.state.value, f"{task} is open."), *sending.sentences()),
         ExitStatus.REFUSED if edited else sending.exit_status,
+    )
+
+
+async def purge(
+    session: Session,
+    task: _TaskKey,
+    yes: Annotated[bool, typer.Option("--yes", help="You know that nobody gets it back.")] = False,
+) -> Answer:
+    """Delete a task everywhere. What this device had not sent is kept aside in its file."""
+    if not yes:
+        raise WrongUsage(
+            f"{task} would be deleted at the relay and on every device, and nobody gets it back.",
+            hint="`segue export` keeps its log; `segue evict` forgets it on this device alone. Else give --yes.",
+        )
+    await session.synced()
+    await session.endpoint.purge(task)
+    sending = await session.synced()
+    where = "everywhere" if sending.done else "here, and elsewhere once the relay hears of it"
+    return Answer(
+        {"task": task, "purged": True, "relay": sending.document()},
+        (f"{task} is deleted {where}.", *sending.sentences()),
+        sending.exit_status,
     )
 
 

@@ -1,4 +1,4 @@
-"""`segue handover, complete` in processes of their own: given once, read-only for everybody, finished once stored."""
+"""`segue handover, complete, purge` in processes of their own: given once, finished once stored, gone for everybody."""
 
 from pathlib import Path
 
@@ -60,3 +60,41 @@ def test_what_was_written_apart_from_a_completion_is_for_a_person_to_decide(phon
     assert "completed_while_edited" in phone.run("show", TASK).out
     assert phone.json("complete", TASK)["state"] == "completed"
     assert desktop.json("show", TASK)["state"] == "completed"
+
+
+def test_a_purged_task_is_gone_everywhere_and_comes_back_with_a_higher_version_alone(
+    phone: Device, desktop: Device
+) -> None:
+    phone.json("slot", "confirm", TASK, "cost_center", "CC-1042", "--create")
+    desktop.json("show", TASK)
+    asked = phone.json("purge", TASK, status=2)
+    assert asked["error"]["code"] == "wrong_usage" and "nobody gets it back" in asked["error"]["sentence"]
+    told = phone.run("purge", TASK, "--yes")
+    assert (told.status, told.out) == (0, f"{TASK} is deleted everywhere.\n")
+    for device in (phone, desktop):
+        assert device.json("tasks")["tasks"] == []
+        gone = device.json("slot", "confirm", TASK, "cost_center", "CC-2000", "--create", status=1)
+        assert gone["error"]["code"] == "purged"
+    assert phone.json("purge", TASK, "--yes")["purged"] is True
+    assert phone.json("purge", "no/such", "--yes", status=1)["error"]["code"] == "task_not_found"
+
+
+def test_what_a_device_wrote_while_apart_from_a_purge_is_kept_aside_and_told(phone: Device, desktop: Device) -> None:
+    phone.json("slot", "confirm", TASK, "cost_center", "CC-1042", "--create")
+    desktop.json("show", TASK)
+    desktop.json("slot", "confirm", TASK, "amount", "291.84", "--relay", "none")
+    phone.json("purge", TASK, "--yes")
+    told = desktop.json("tasks")["relay"]
+    assert told["set_aside"] > 0 and told["unsent"] == 0
+    assert "set aside" in desktop.run("tasks").out
+
+
+def test_a_purge_without_a_link_is_told_to_the_relay_later(phone: Device, desktop: Device) -> None:
+    phone.json("slot", "confirm", TASK, "cost_center", "CC-1042", "--create")
+    told = phone.run("purge", TASK, "--yes", "--relay", "none")
+    assert told.status == 0 and told.out.startswith(
+        f"{TASK} is deleted here, and elsewhere once the relay hears of it."
+    )
+    assert len(desktop.json("tasks")["tasks"]) == 1
+    phone.json("tasks")
+    assert desktop.json("tasks")["tasks"] == []

@@ -41,6 +41,7 @@ NAMES = {
     "doubts",
     "settle",
     "lift-barrier",
+    "purge",
 }
 
 
