@@ -266,7 +266,7 @@ def test_a_recovered_entry_that_the_new_log_cannot_take_is_quarantined(recoverin
     assert lines(recovering) == ["0", "1"]
 
 
-def test_what_stands_behind_a_recovered_entry_that_the_new_log_cannot_take_is_given_up_with_it(recovering: Solo) -> None:
+def test_what_stands_behind_a_recovered_entry_that_the_log_cannot_take_is_given_up_with_it(recovering: Solo) -> None:
     first, *others = pushed(recovering)
     recovering.receipt(first, place=1, epoch=NEW)
     recovering.forget()

@@ -165,7 +165,7 @@ def test_recovered_own_entries_before_unsent_ones_leave_nothing_stranded() -> No
     assert [entry.writer_seq for push in phone.sent(Push) for entry in push.entries][-2:] == [1, 2]
 
 
-def test_only_unsent_work_is_stranded_by_a_hole_what_is_ranked_is_left_to_the_new_log() -> None:
+def test_only_unsent_work_is_stranded_by_a_hole_what_is_ranked_is_given_up_with_what_stood_before_it() -> None:
     phone = Solo()
     phone.drop_link()
     phone.open()
@@ -181,7 +181,8 @@ def test_only_unsent_work_is_stranded_by_a_hole_what_is_ranked_is_left_to_the_ne
     phone.forget()
     phone.hear(Refusal(STATE, first.writer, 1, RefusalCode.TOO_LARGE, "no"))
     assert phone.count(e.LoadTask) == 1
-    assert state(phone.image).entries == (second,)
+    assert state(phone.image).entries == ()
+    assert [aside.entry.writer_seq for aside in state(phone.image).quarantined] == [1, second.writer_seq]
 
 
 # --- merged rows ------------------------------------------------------------------------------------------------------
