@@ -76,6 +76,8 @@ class Guarded:
         self._contradicted: dict[_CallKey, set[Contradicted]] = {}
         self._requests: dict[str, RequestedApproval] = {}
         self._given: dict[str, list[str]] = {}
+        self._approvals: dict[str, RequestedApproval] = {}
+        self._stale: set[str] = set()
         self._ruled: dict[str, _InOrder[Approved | Granted]] = {}
         self._held: dict[str, _InOrder[Held]] = {}
 
@@ -86,13 +88,13 @@ class Guarded:
         request = asked(record, device)
         known = self._requests.get(request.id)
         self._requests[request.id] = request if known is None else min(known, request, key=_request_rank)
-        return Moved(approvals=frozenset({request.id}))
+        return self._moved(approvals=(request.id,))
 
     def give(self, record: Approval, device: str) -> Moved:
         """Take what a person said; it is only remembered, so that it is not said twice."""
         approval = request_id(record.step, record.version, record.tool, record.arguments_digest)
         self._given.setdefault(approval, []).append(device)
-        return Moved(approvals=frozenset({approval}))
+        return self._moved(approvals=(approval,))
 
     def rule(self, record: Ruling, entry: Entry) -> Moved:
         """Take a ruling."""
@@ -103,7 +105,7 @@ class Guarded:
             case Approved():
                 approval = request_id(record.step, record.version, record.tool, record.arguments_digest)
                 self._ruled.setdefault(approval, _InOrder()).add(record, entry)
-                return Moved(approvals=frozenset({approval}))
+                return self._moved(approvals=(approval,))
             case Granted():
                 self._grant(record, entry)
             case Doubted():
@@ -115,7 +117,12 @@ class Guarded:
             case Contradicted():
                 self._contradicted.setdefault((record.version, record.step), set()).add(record)
         # A verdict may also say that an approval was used up for nothing.
-        return Moved(frozenset({(record.version, record.step)}), frozenset(self._approvals_of(record.attempt)))
+        return self._moved({(record.version, record.step)}, self._approvals_of(record.attempt))
+
+    def _moved(self, calls: Iterable[_CallKey] = (), approvals: Iterable[str] = ()) -> Moved:
+        moved = Moved(frozenset(calls), frozenset(approvals))
+        self._stale |= moved.approvals & self._requests.keys()
+        return moved
 
     def _grant(self, record: Granted, entry: Entry) -> None:
         self._granted[record.attempt] = _least(self._granted.get(record.attempt), record)
@@ -174,9 +181,13 @@ class Guarded:
 
     # --- approvals ----------------------------------------------------------------------------------------------------
 
-    def approvals(self) -> dict[str, RequestedApproval]:
-        """Return every request as it stands, by id."""
-        return {approval: self._standing(request) for approval, request in sorted(self._requests.items())}
+    def approvals(self) -> Mapping[str, RequestedApproval]:
+        """Return every request as it stands, by id. The mapping is never changed afterwards."""
+        if self._stale:
+            changed = {approval: self._standing(self._requests[approval]) for approval in self._stale}
+            self._approvals = dict(sorted({**self._approvals, **changed}.items()))
+            self._stale = set()
+        return self._approvals
 
     def waits_to_be_ruled(self, approval: str, device: str) -> bool:
         """Whether this device said yes or no to a request and the authority has not ruled on it yet."""

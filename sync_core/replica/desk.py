@@ -114,8 +114,9 @@ class Desk:
         task.reload()
 
     def on_task_command(self, command: c.TaskCommand) -> None:
-        """Carry out a command on an open task."""
-        task = self._open_task(command)
+        """Carry out a command on an open task; how a call ended is recorded also after its last handle was closed."""
+        ended = self._table.get(command.task) if isinstance(command, c.EndCall) else None
+        task = ended or self._open_task(command)
         if task is None or not self._table.ready(task, command):
             return
         granted = command.granted if isinstance(command, c.BeginCall) else ""

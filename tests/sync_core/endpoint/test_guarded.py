@@ -313,3 +313,16 @@ async def test_a_cancelled_payment_is_in_doubt_and_one_that_had_not_started_is_n
     assert [call.step for call in here.in_doubt()] == ["pay"]
     assert bank.paid == []
     assert await here.call("other", bank.pay, 7) == "paid 7"
+
+
+async def test_a_handle_that_is_closed_while_its_call_runs_loses_nothing(ends: TwoEndpoints, bank: Bank) -> None:
+    here, _ = await both(ends)
+    bank.go_on.clear()
+    calling = asyncio.create_task(here.call("pay", bank.pay, 5))
+    await bank.started.wait()
+    await here.aclose()
+    bank.go_on.set()
+    assert await calling == "paid 5"
+    assert (await ends.phone.task(KEY)).calls["pay"].state is CallState.DONE
+    await ends.synced()
+    assert bank.amounts == [5]
