@@ -38,7 +38,7 @@ TABLE = (
         "store rows transaction faults ownership migrations blobs tombstones streams reads apply connection"
         " sqlite_store",
     ),
-    Layer("sync_core/endpoint", "replay export explain gauges", pure=True),
+    Layer("sync_core/endpoint", "replay secrets export explain gauges", pure=True),
     Layer(
         "sync_core/endpoint",
         "transport points runner stats link safeguards tools idempotency given changes listing opening readable stored"

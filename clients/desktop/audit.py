@@ -8,6 +8,7 @@ import typer
 from clients.desktop.connection import Session, connected
 from clients.desktop.output import Answer, ExitStatus, JsonDocument, Table, emit_line, emit_remark
 from clients.desktop.shapes import call_document, calls_table, note_document, slot_document, slots_table
+from sync_core.endpoint.secrets import secrets_of
 
 __all__ = ["export", "register", "replay", "restore"]
 
@@ -32,6 +33,7 @@ async def replay(
     slots = [slot for _, slot in sorted(report.view.slots.items())]
     notes = [note for _, note in sorted(report.view.notes.items())]
     calls = [call for _, call in sorted(report.view.calls.items())]
+    secrets = secrets_of(slots)
     document: dict[str, JsonDocument] = {
         "task": task,
         "at": at,
@@ -41,8 +43,8 @@ async def replay(
         "gaps": msgspec.to_builtins(report.gaps),
         "version": report.view.version,
         "slots": [slot_document(slot) for slot in slots],
-        "notes": [note_document(note) for note in notes],
-        "calls": [call_document(call) for call in calls],
+        "notes": [note_document(note, secrets) for note in notes],
+        "calls": [call_document(call, secrets) for call in calls],
         "relay": sending.document(),
     }
     same = "as the live task" if report.equal else "OTHER than the live task"

@@ -11,6 +11,7 @@ from sync_core.document.approvals import RequestedApproval
 from sync_core.document.calls import Call
 from sync_core.document.notes import Note
 from sync_core.document.slots import Candidate, Slot, SlotState
+from sync_core.endpoint.secrets import NO_SECRETS, SecretValues, shown_source
 from sync_core.values import JsonValue, canonical
 
 __all__ = [
@@ -80,7 +81,7 @@ def candidates_table(slot: Slot) -> Table:
             _shown(candidate, slot.secret),
             candidate.status.value,
             candidate.author,
-            candidate.source or "",
+            shown_source(candidate, slot.secret) or "",
             clock_text(candidate.at_ms),
         )
         for candidate in (*slot.candidates, *slot.proposals)
@@ -88,13 +89,13 @@ def candidates_table(slot: Slot) -> Table:
     return Table(("CANDIDATE", "VALUE", "STATUS", "AUTHOR", "SOURCE", "WRITTEN"), rows)
 
 
-def note_document(note: Note) -> dict[str, JsonDocument]:
-    """Return a note with the hash that a later write or merge names."""
-    return {"name": note.name, "text": note.text, "content_sha256": note.content_sha256}
+def note_document(note: Note, secrets: SecretValues = NO_SECRETS) -> dict[str, JsonDocument]:
+    """Return a note with the hash that a later write or merge names; what holds one of the secrets is withheld."""
+    return {"name": note.name, "text": secrets.checked_text(note.text), "content_sha256": note.content_sha256}
 
 
-def call_document(call: Call) -> dict[str, JsonDocument]:
-    """Return a step's record without its result, which may be large or not be here."""
+def call_document(call: Call, secrets: SecretValues = NO_SECRETS) -> dict[str, JsonDocument]:
+    """Return a step's record without its result, which may be large or not be here, and without these secrets."""
     return {
         "step": call.step,
         "version": call.version,
@@ -105,7 +106,7 @@ def call_document(call: Call) -> dict[str, JsonDocument]:
         "attempts": len(call.attempts),
         "recorded_twice": call.recorded_twice,
         "requires": list(call.requires),
-        "error": call.shown.error if call.shown else None,
+        "error": secrets.checked_text(call.shown.error) if call.shown and call.shown.error else None,
     }
 
 
@@ -222,7 +223,7 @@ def _candidate_document(candidate: Candidate, secret: bool) -> dict[str, JsonDoc
         "value": _value(candidate, secret),
         "status": candidate.status.value,
         "author": candidate.author,
-        "source": candidate.source,
+        "source": shown_source(candidate, secret),
         "at_ms": candidate.at_ms,
         "readable": candidate.readable,
     }

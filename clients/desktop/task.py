@@ -9,6 +9,7 @@ from clients.desktop.connection import Session, connected
 from clients.desktop.output import Answer, JsonDocument, Table
 from clients.desktop.shapes import call_document, calls_table, message_line, note_document, slot_document, slots_table
 from sync_core.document.calls import CallState
+from sync_core.endpoint.secrets import secrets_of
 from sync_core.values import canonical
 
 if TYPE_CHECKING:
@@ -60,13 +61,14 @@ async def show(session: Session, task: _TaskKey) -> Answer:
         notes = opened.notes.list()
         made = [call for (version, _), call in sorted(view.calls.items()) if version == opened.version]
         state = view.completion.state.value
+        secrets = secrets_of(slots)
         document: dict[str, JsonDocument] = {
             "task": task,
             "version": view.version,
             "state": state,
             "slots": [slot_document(slot) for slot in slots],
-            "notes": [note_document(note) for note in notes],
-            "calls": [call_document(call) for call in made],
+            "notes": [note_document(note, secrets) for note in notes],
+            "calls": [call_document(call, secrets) for call in made],
             "messages": len(view.history),
             "writes": view.writes,
             "relay": sending.document(),
@@ -106,8 +108,9 @@ async def calls(session: Session, task: _TaskKey) -> Answer:
     async with session.task(task) as opened:
         sending = await session.synced()
         made = [call for (version, _), call in sorted(opened.view.calls.items()) if version == opened.version]
+        secrets = secrets_of(opened.view.slots.values())
         return Answer(
-            {"task": task, "calls": [call_document(call) for call in made], "relay": sending.document()},
+            {"task": task, "calls": [call_document(call, secrets) for call in made], "relay": sending.document()},
             (calls_table(made) if made else "Nothing was called or planned.", *sending.sentences()),
             sending.exit_status,
         )

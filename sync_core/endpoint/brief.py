@@ -2,7 +2,8 @@
 
 Whatever was written by a person, a tool or another device stands escaped in `<data>` blocks with its author, so that no
 value can pass for an instruction or end its own block. Missing and conflicted slots are never left out; notes go
-first, then results, then the hand-over, then the other calls and slots. Chat text is no state and is not told.
+first, then results, then the hand-over, then the other calls and slots. Chat text is no state and is not told. A
+secret slot is told as set, and what holds its value elsewhere is withheld.
 """
 
 import html
@@ -18,6 +19,7 @@ from sync_core.document.notes import Note
 from sync_core.document.slots import Candidate, Slot, SlotState
 from sync_core.document.view import TaskView
 from sync_core.endpoint.readable import plain, readable
+from sync_core.endpoint.secrets import WITHHELD, SecretValues, secrets_of, shown_source
 from sync_core.endpoint.slots import in_order
 from sync_core.endpoint.tools import MODEL_TOOL_NAMES
 from sync_core.errors import ValueRefused
@@ -90,6 +92,8 @@ def tell(
         parts += _hand_over_parts(view, version) + _call_parts(view, version)
         parts += _approval_parts(view, version) + _note_parts(view)
         head += f"{_TOOL_RULE}\n"
+    secrets = secrets_of(view.slots.values())
+    parts = [part if part.slot is not None else _without(secrets, part) for part in parts]
     kept = parts if max_chars is None else _fitting(head, parts, max_chars)
     left_out = tuple(f"{part.section}/{part.name}" for part in parts if part not in kept)
     document: dict[str, JsonValue] = {
@@ -114,6 +118,14 @@ def _fitting(head: str, parts: list[_Part], max_chars: int) -> list[_Part]:
         spare += len(parts[index].text) + 1
         dropped.add(index)
     return [part for index, part in enumerate(parts) if index not in dropped]
+
+
+def _without(secrets: SecretValues, part: _Part) -> _Part:
+    """The part, or only its name where it holds the value of a secret slot."""
+    if not secrets.are_in(part.json):
+        return part
+    named: JsonValue = {"name": part.name, "withheld": WITHHELD}
+    return _Part(part.section, part.name, f"- {part.name} {WITHHELD}", named, part.rank)
 
 
 def _text(head: str, kept: list[_Part], dropped: int) -> str:
@@ -180,7 +192,11 @@ def _slot_text(slot: Slot) -> str:
     if slot.definition is not None:
         lines[0] += " " + _data("ask", slot.definition.ask)
     for candidate in (*slot.candidates, *slot.proposals):
-        marks = {"status": candidate.status.value, "author": candidate.author, "source": candidate.source}
+        marks = {
+            "status": candidate.status.value,
+            "author": candidate.author,
+            "source": shown_source(candidate, slot.secret),
+        }
         lines.append("  " + _data("value", _value_text(candidate, slot.secret), **marks))
     return "\n".join(lines)
 
@@ -213,7 +229,7 @@ def _candidate_json(candidate: Candidate, secret: bool) -> JsonValue:
         "readable": candidate.readable,
         "status": candidate.status.value,
         "author": candidate.author,
-        "source": candidate.source,
+        "source": shown_source(candidate, secret),
         "at_ms": candidate.at_ms,
     }
 

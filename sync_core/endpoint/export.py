@@ -13,18 +13,15 @@ from sync_core.document.genesis import genesis_update
 from sync_core.document.rewrite import Done, Learner
 from sync_core.document.slots import decode_write
 from sync_core.endpoint.replay import READER, Kept, updates_in_order
+from sync_core.endpoint.secrets import WITHHELD, SecretValues
 from sync_core.entry import Entry, EntryKind, decode_record
 from sync_core.errors import EntryRefused
 from sync_core.ids import split_stream
 from sync_core.replica.writes import StreamImage
 from sync_core.rulings import Held
-from sync_core.values import JsonValue, canonical, parse
+from sync_core.values import JsonValue, parse
 
-__all__ = ["WITHHELD", "export_entries"]
-
-WITHHELD = "(withheld: it holds the value of a secret slot)"
-_SECRET_CHARS_MIN = 4
-"""Shorter values, and true, false and null, stand in every text by chance: only their slot's writes withhold them."""
+__all__ = ["export_entries"]
 
 _Line = dict[str, JsonValue]
 _Key = tuple[str, int, int]
@@ -152,10 +149,11 @@ def _learn(subject: str, kept: Kept) -> Mapping[_Key, Done]:
     return found
 
 
-class _Secrets:
+class _Secrets(SecretValues):
     """The slots that any definition ever called secret, and the values that they ever had."""
 
     def __init__(self, done: Iterable[Done], held: Iterable[Held]) -> None:
+        super().__init__()
         everything = list(done)
         self.names = frozenset(
             key.partition("/")[0]
@@ -163,35 +161,13 @@ class _Secrets:
             for key, text in each.changes.slotdefs.items()
             if text is not None and _is_secret(text)
         )
-        self._texts: set[str] = set()
         for each in everything:
             for key, text in each.changes.slots.items():
                 if text is not None and key.partition("/")[0] in self.names:
-                    self._add(decode_write("", text).value)
+                    self.add(decode_write("", text).value)
         for ruling in held:
             if ruling.slot in self.names and ruling.value is not None:
-                self._add(parse(ruling.value))
-
-    def _add(self, value: JsonValue) -> None:
-        """Each part of a value counts by itself: a record may hold one without the others."""
-        if isinstance(value, (dict, list)):
-            for part in value.values() if isinstance(value, dict) else value:
-                self._add(part)
-            return
-        text = _bare(value)
-        if not isinstance(value, (bool, type(None))) and len(text) >= _SECRET_CHARS_MIN:
-            self._texts.add(text)
-
-    def checked(self, value: JsonValue) -> JsonValue:
-        """Return a field of a record, or that it is withheld."""
-        held = _bare(value)
-        return WITHHELD if any(text in held for text in self._texts) else value
-
-
-def _bare(value: JsonValue) -> str:
-    """A value as text that is the same however often it was put into JSON within JSON."""
-    text = canonical(value)
-    return (text[1:-1] if isinstance(value, str) else text).replace("\\", "")
+                self.add(parse(ruling.value))
 
 
 def _is_secret(stored: str) -> bool:

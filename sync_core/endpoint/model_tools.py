@@ -10,6 +10,7 @@ from typing import ParamSpec
 
 from sync_core.document.slots import Candidate, Slot
 from sync_core.endpoint.notes import Notes
+from sync_core.endpoint.secrets import shown_source
 from sync_core.endpoint.slots import Slots
 from sync_core.endpoint.tools import AsyncTool, Tool
 from sync_core.entry import Effect
@@ -106,4 +107,9 @@ def _slot_json(slot: Slot) -> dict[str, JsonValue]:
 
 def _candidate_json(candidate: Candidate, secret: bool) -> dict[str, JsonValue]:
     value: JsonValue = "set" if secret else candidate.value
-    return {"value": value, "status": candidate.status.value, "author": candidate.author, "source": candidate.source}
+    return {
+        "value": value,
+        "status": candidate.status.value,
+        "author": candidate.author,
+        "source": shown_source(candidate, secret),
+    }

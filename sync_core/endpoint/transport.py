@@ -5,6 +5,7 @@ pass.
 """
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable
 from typing import Protocol
@@ -77,6 +78,11 @@ def check_address(relay: str) -> str:
     return url
 
 
+_logger = logging.getLogger("segue.link.websockets")
+# At the level DEBUG the library shows the bytes of frames, and those hold tokens and values.
+_logger.setLevel(logging.CRITICAL + 1)
+
+
 class WebsocketTransport:
     """Connections over websockets, with the settings of the design's rule H."""
 
@@ -86,6 +92,7 @@ class WebsocketTransport:
             socket = await connect(
                 url,
                 compression=None,
+                logger=_logger,
                 max_size=FRAME_BYTES_MAX,
                 max_queue=2,
                 open_timeout=_OPEN_TIMEOUT_S,

@@ -14,8 +14,8 @@ from sync_core.document.approvals import ApprovalState, RequestedApproval
 from sync_core.document.calls import CallState
 from sync_core.document.slots import SlotState
 from sync_core.endpoint.endpoint import Endpoint
-from sync_core.endpoint.export import WITHHELD
 from sync_core.endpoint.link import Backoff
+from sync_core.endpoint.secrets import WITHHELD
 from sync_core.endpoint.task import Task
 from sync_core.errors import InDoubt, NeedsApproval, NeedsAuthority, ReadOnly, ValueRefused
 from sync_core.parts import Role

@@ -15,6 +15,7 @@ from sync_core.document.notes import Note
 from sync_core.document.slots import Candidate, CandidateStatus, Slot, SlotDefinition, SlotState
 from sync_core.document.view import TaskView
 from sync_core.endpoint.brief import tell
+from sync_core.endpoint.secrets import WITHHELD
 from sync_core.entry import Effect
 from sync_core.rulings import Contradicted
 from sync_core.values import canonical, digest_text
@@ -110,6 +111,19 @@ def test_a_secret_is_told_as_set_and_counts_as_read() -> None:
     assert "hunter2" not in brief.text + json.dumps(brief.json)
     assert ">set</data>" in brief.text
     assert tokens == {"pin": frozenset({"w9"})}
+
+
+def test_what_holds_the_value_of_a_secret_slot_is_withheld_whole_and_nothing_else_is() -> None:
+    secret = _slot("pin", SlotState.CONFIRMED, _candidate("w9", "hunter2", CONFIRMED, source="hunter2"), secret=True)
+    notes = (Note("worklog", "the PIN is hunter2", "h"), Note("other", "hunters two", "h"))
+    calls = (_call("sign-in", CallState.DONE, {"said": ["hunter2"]}), _call("invoice", CallState.DONE, "fine"))
+    given = HandOverText(1, "hunter2", "h", "phone", 0, True)
+    brief, _ = tell(_view((secret,), notes, calls, handovers=(given,)), 1, "work", None)
+    assert "hunter2" not in brief.text + json.dumps(brief.json)
+    assert brief.text.count("(withheld: it holds the value of a secret slot)") == 4
+    assert "hunters two" in brief.text
+    assert "fine" in brief.text
+    assert {"name": "worklog", "withheld": WITHHELD} in brief.json["notes"]  # type: ignore[operator]
 
 
 def test_what_is_missing_or_conflicted_is_never_cut() -> None:

@@ -19,7 +19,7 @@ from sync_core.testing import TwoEndpoints, two_endpoints
 from tests.sync_core.endpoint.conftest import KEY
 from tests.sync_core.endpoint.test_replay import kept_of
 
-SECRET = 'DE02 "1203" ä'
+SECRET = 'DE02 "qz1203" ä'
 
 
 @tool(effect=Effect.READ)
@@ -96,7 +96,7 @@ async def test_the_value_of_a_secret_slot_is_in_no_line_whenever_it_was_called_s
     for endpoint in (ends.phone, ends.desktop):
         lines = await exported(endpoint)
         text = json.dumps(lines, ensure_ascii=False)
-        assert "DE02" not in text and "1203" not in text and "482913" not in text
+        assert "DE02" not in text and "qz1203" not in text and "482913" not in text
         assert "Lovelace" not in text and "7755331" not in text
         [write] = [w for line in lines if "update" in line for w in line["update"]["set"] if w["slot"] == "iban"]
         assert write["secret"] is True and "value_json" not in write
