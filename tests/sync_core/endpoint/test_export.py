@@ -9,8 +9,9 @@ import msgspec
 import pytest
 
 from sync_core.endpoint.endpoint import Endpoint
-from sync_core.endpoint.export import WITHHELD, export_entries
+from sync_core.endpoint.export import export_entries
 from sync_core.endpoint.replay import Kept
+from sync_core.endpoint.secrets import WITHHELD
 from sync_core.endpoint.tools import tool
 from sync_core.entry import Effect
 from sync_core.errors import ValueRefused
