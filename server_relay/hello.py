@@ -111,7 +111,9 @@ def tell_heads(
         stream = log.stream(name)
         head = stream.head_for(cursors.get(name, stream.head))
         heads.append(structs.replace(head, emptied=True) if name in gone else head)
-    purged = log.purged or Tombstone()
+    # Who names a log of before the purge hears of it also after the task was begun anew.
+    tombstone = log.tombstone if StreamName.STATE in gone else log.purged
+    purged = tombstone or Tombstone()
     turn.reply(session, Heads(log.task, log.known, tuple(heads), turn.now_ms, answers, purged.version, purged.reason))
 
 

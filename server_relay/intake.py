@@ -220,7 +220,7 @@ class Intake:
             self.streams_begun += 1
             self._turn.writes.append(log.start(stream, self._entropy(EPOCH_BYTES)))
         if log.purged is not None:
-            log.tombstone = replace(log.purged, version=0)
+            log.tombstone = replace(log.purged, begun_anew=True)
             self._turn.writes.append(PutTombstone(*log.key, log.tombstone))
         log.raise_writer(stream, row, "" if recovered else self._grant.principal)
         device = self._grant.device

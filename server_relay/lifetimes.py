@@ -155,7 +155,7 @@ def purge_as_asked(turn: Turn, log: TaskLog, session: Session, purge: Purge) -> 
         raise ProtocolError("A purge names a business version and one of the known reasons.")
     if len(purge.epochs) > _EPOCHS_OF_PURGE_MAX or any(len(epoch) > EPOCH_BYTES for epoch in purge.epochs):
         raise ProtocolError("A purge names too many logs.")
-    buried = log.tombstone.version if log.tombstone is not None else 0
+    buried = log.purged.version if log.purged is not None else 0
     standing = log.steps.summary.version if log.known else buried + 1
     follows = session.conn in log.followers
     if purge.version >= standing:

@@ -122,14 +122,15 @@ class BlobRow(msgspec.Struct, frozen=True):
 class Tombstone(msgspec.Struct, frozen=True):
     """What a purge or a clean-up leaves: the `epochs` of the logs that are gone, the newest last.
 
-    `version` is the one that a purged task had, 0 for a task that was only cleaned up, or that was opened again since.
-    `at_ms` is relay time.
+    `version` is the one that a purged task had, 0 for a task that was only cleaned up; `begun_anew`: since then, with a
+    higher one. `at_ms` is relay time.
     """
 
     version: int = 0
     reason: str = ""
     at_ms: int = 0
     epochs: tuple[bytes, ...] = ()
+    begun_anew: bool = False
 
 
 class StreamImage(msgspec.Struct, frozen=True):

@@ -192,7 +192,8 @@ class TaskLog:
     @property
     def purged(self) -> Tombstone | None:
         """The tombstone of a task that was purged and not begun anew."""
-        return self.tombstone if self.tombstone is not None and self.tombstone.version else None
+        tombstone = self.tombstone
+        return tombstone if tombstone is not None and tombstone.version and not tombstone.begun_anew else None
 
     @property
     def known(self) -> bool:

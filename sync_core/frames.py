@@ -255,7 +255,8 @@ class Heads(_Frame, frozen=True, tag="heads"):
 
     `answers` is the Hello's number, 0 if nobody asked: a snapshot was offered, or the log has a new epoch; then the
     relay sends nothing of the task before the next Hello. `purged_version` is not 0 for a task that was purged and not
-    opened again: the business version that it had; `purged_for` says why (purged, expired, completed).
+    opened again, or of which the asker named a log of before that: the business version that it had; `purged_for` says
+    why (purged, expired, completed).
     """
 
     task: str

@@ -84,8 +84,15 @@ def put_tombstone(connection: sqlite3.Connection, task: int, write: PutTombstone
 
 def _put_tombstone(connection: sqlite3.Connection, task: int, tombstone: Tombstone) -> None:
     connection.execute(
-        "INSERT OR REPLACE INTO tombstones VALUES (?, ?, ?, ?, ?)",
-        (task, tombstone.version, tombstone.reason, tombstone.at_ms, _encoder.encode(tombstone.epochs)),
+        "INSERT OR REPLACE INTO tombstones VALUES (?, ?, ?, ?, ?, ?)",
+        (
+            task,
+            tombstone.version,
+            tombstone.reason,
+            tombstone.at_ms,
+            _encoder.encode(tombstone.epochs),
+            tombstone.begun_anew,
+        ),
     )
 
 
@@ -128,8 +135,10 @@ def completions_of(connection: sqlite3.Connection, task: int) -> tuple[GivenComp
 
 def tombstone_of(connection: sqlite3.Connection, task: int) -> Tombstone | None:
     """Return the tombstone that stands beside a task."""
-    row = connection.execute("SELECT version, reason, at_ms, epochs FROM tombstones WHERE task = ?", (task,)).fetchone()
-    return None if row is None else Tombstone(row[0], row[1], row[2], _decode_epochs(row[3]))
+    row = connection.execute(
+        "SELECT version, reason, at_ms, epochs, begun_anew FROM tombstones WHERE task = ?", (task,)
+    ).fetchone()
+    return None if row is None else Tombstone(row[0], row[1], row[2], _decode_epochs(row[3]), bool(row[4]))
 
 
 def named(connection: sqlite3.Connection, task: int | None, read: ReadNamed) -> NamedRead:

@@ -67,7 +67,7 @@ CREATE TABLE completions (
     record BLOB NOT NULL, PRIMARY KEY (task, writer, writer_seq)) WITHOUT ROWID;
 CREATE TABLE tombstones (
     task INTEGER PRIMARY KEY, version INTEGER NOT NULL, reason TEXT NOT NULL, at_ms INTEGER NOT NULL,
-    epochs BLOB NOT NULL);
+    epochs BLOB NOT NULL, begun_anew INTEGER NOT NULL);
 CREATE INDEX tombstones_by_age ON tombstones (at_ms);
 CREATE TABLE clock (relay_ms INTEGER NOT NULL);
 INSERT INTO clock VALUES (0);

@@ -166,19 +166,18 @@ class Link:
     def _is_over(self, task: TaskReplica, frame: Heads) -> bool:
         """Deal with a task that was purged; returns whether that is all that there is to say of it."""
         if not task.has_content:
-            if frame.purged_version:
+            if frame.purged_version and not frame.known:
                 learn(self._core, frame)
             return False
         assert task.document is not None
         version = task.document.view().version
-        is_gone = log_is_gone(frame)
-        if not is_gone and (not frame.purged_version or version > frame.purged_version):
-            if not frame.purged_version:
-                return False
+        if not frame.purged_version:
+            return False
+        if not log_is_gone(frame) and version > frame.purged_version:
             self._table.following.on_heads(task)
             begin_again(task)
             return True
-        self._desk.bury(task, frame.purged_version or version, frame.purged_for or "purged", told=True)
+        self._desk.bury(task, frame.purged_version, frame.purged_for, told=True)
         return True
 
     def _on_document_frame(self, task: TaskReplica, frame: object) -> None:

@@ -30,7 +30,8 @@ def install(task: TaskReplica, image: TaskImage) -> None:
     for kept in image.streams:
         stream = task.stream_of(kept.stream)
         stream.cursor, stream.chain = kept.cursor, kept.chain
-        if kept.cursor or not stream.epoch:
+        if kept.cursor:
+            # Without a place in it an epoch means nothing; the relay may have said since that there is another log.
             stream.enter(kept.epoch)
         stream.writers = {row.writer: row for row in kept.writers}
         stream.compacted = bool(kept.document)

@@ -89,7 +89,7 @@ class MailboxEndings:
 
     async def test_a_purged_task_can_be_begun_anew_beside_its_tombstone(self, mailbox: Mailbox) -> None:
         await mailbox.commit([start(), append(stored(1, 1), stored(2, 2)), PurgeTask(SUBJECT, TASK, TOMB)])
-        opened = msgspec.structs.replace(TOMB, version=0)
+        opened = msgspec.structs.replace(TOMB, begun_anew=True)
         await mailbox.commit([start(epoch=b"epoch-3"), append(stored(1, 1)), PutTombstone(SUBJECT, TASK, opened)])
         image = await load(mailbox)
         assert (image.stored_no, image.tombstone, image.streams[0].epoch) == (1, opened, b"epoch-3")

@@ -106,7 +106,9 @@ class Workload:
 
     def _end(self, subject: str, task: str, name: StreamName) -> MailboxWrite:
         rng = self._rng
-        tombstone = Tombstone(rng.randint(0, 3), "purged", rng.randint(1, 10**12), (rng.randbytes(8),))
+        tombstone = Tombstone(
+            rng.randint(0, 3), "purged", rng.randint(1, 10**12), (rng.randbytes(8),), rng.random() < 0.5
+        )
         match rng.randint(0, 3):
             case 0:
                 self._heads[subject, task, name] = 0
