@@ -10,7 +10,7 @@ from clients.desktop.rehearse.evidence import ByCall, CallEvidence, Evidence, gr
 from clients.desktop.rehearse.guarded import KEPT_BACK, Fate, count_guarded
 from clients.desktop.rehearse.logs import Ask, AskOutcome, Execution
 from clients.desktop.rehearse.outside import Happened
-from clients.desktop.rehearse.recording import Message, Run, Said
+from clients.desktop.rehearse.recording import Message, RecordedCall, Run, Said
 from clients.desktop.rehearse.rules import ToolRule, rule_of
 from clients.desktop.rehearse.stores import StoredRun
 from sync_core.document.history import HistoryEntry
@@ -160,16 +160,13 @@ def _calls(
             ran.get(key, ()),
             told.get(key, ()),
             happened.get(key, ()),
-            next(
-                (
-                    each
-                    for each in effects
-                    if (each.tool, each.entity) == (call.tool, entity) and each.stood_at(call.number)
-                ),
-                None,
-            ),
+            next((each for each in effects if _stood_in_the_way(each, call, entity)), None),
             call.number in depends,
         )
+
+
+def _stood_in_the_way(effect: Happened, call: RecordedCall, entity: str) -> bool:
+    return (effect.tool, effect.entity) == (call.tool, entity) and effect.stood_at(call.number)
 
 
 def _count_free(counts: Counter[str], found: CallEvidence) -> Fate:
