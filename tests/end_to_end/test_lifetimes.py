@@ -45,6 +45,23 @@ async def test_a_completed_task_loses_its_conversation_everywhere_and_nothing_el
         assert [info.state async for info in desktop.tasks()] == ["completed"]
 
 
+async def test_the_hand_over_outlives_the_conversation_also_for_a_device_that_comes_later(tmp_path: Path) -> None:
+    async with running(tmp_path, clean_up_grace_s=1) as relay, device(tmp_path, "phone", relay) as phone:
+        task = await phone.task(KEY, create=True)
+        await work(task, steps=1)
+        await task.hand_over("Paid; nothing is left to do.")
+        await task.complete()
+        await phone.synced(timeout_s=10)
+        given = task.handover
+        await until(lambda: not task.view.history)
+        assert task.handover == given
+        async with device(tmp_path, "tablet", relay) as tablet:
+            there = await tablet.task(KEY, access="read")
+            assert there.view.history == ()
+            assert there.handover == given
+            assert "Paid; nothing is left to do." in there.brief().text
+
+
 async def test_a_desktop_that_was_away_for_a_clean_up_brings_nothing_back(tmp_path: Path) -> None:
     async with running(tmp_path, clean_up_grace_s=1) as relay, device(tmp_path, "phone", relay) as phone:
         task = await phone.task(KEY, create=True)
