@@ -14,8 +14,11 @@ from server_relay.config import RelaySettings
 from server_relay.server import serve
 from server_relay.sessions import CLOSE_POLICY
 from server_relay.tokens import make_token
+from sync_core.endpoint.endpoint import Endpoint
+from sync_core.endpoint.link import Backoff
 from sync_core.errors import ValueRefused
 from sync_core.frames import Login, Receipt, Refused, Welcome
+from sync_core.replica.changes import LinkState
 from tests.server_relay.wire_client import WireClient, history_entry
 
 TASK, PHONE = "expense/TRIP-118", 700_001
@@ -144,4 +147,97 @@ async def test_a_token_that_ends_closes_the_socket_within_five_seconds_unless_it
         assert refused(phone) == [("credentials", False)]
         await desk.push(TASK, history_entry(TASK, PHONE, 1, "desk"))
         await desk.next(Receipt)
+    await relay.close()
+
+
+# --- with a real endpoint ---------------------------------------------------------------------------------------------
+
+
+QUICK = Backoff(first_s=0.01, cap_s=0.05)
+
+
+async def linked(phone: Endpoint, state: LinkState) -> None:
+    async with asyncio.timeout(30):
+        while phone.status.link is not state:
+            await phone.stats()
+
+
+async def admitted(port: int) -> bool:
+    async with await WireClient.raw(port) as desk:
+        await desk.send(Login(1, "acme", "desk", token(NEW, "desk")))
+        return isinstance(await desk.next(object), Welcome)
+
+
+async def test_a_revoked_endpoint_stops_and_keeps_its_work_for_when_it_may_come_again(
+    settings: RelaySettings, tmp_path: Path
+) -> None:
+    """SE-22."""
+    relay = await serve(settings)
+    url = f"ws://127.0.0.1:{relay.port}"
+    assert settings.revocations is not None
+    asked: list[str] = []
+
+    def source() -> str:
+        asked.append(token(NEW))
+        return asked[-1]
+
+    options = {"subject": "acme", "device": "phone", "relay": url, "backoff": QUICK}
+    async with Endpoint.open(tmp_path / "phone.db", token=source, **options) as phone:  # type: ignore[arg-type]
+        task = await phone.task(TASK, create=True)
+        await task.slots.confirm("kept", 1)
+        await phone.synced()
+        settings.revocations.write_text("principal anna\n")
+        await linked(phone, LinkState.REFUSED)
+        await task.slots.confirm("unsent", 2)
+        before = len(asked)
+        for _ in range(50):
+            await phone.stats()
+        assert len(asked) == before
+        assert phone.status.unsent > 0
+        async with await WireClient.raw(relay.port) as stranger:
+            await stranger.send(Login(1, "acme", "desk", token(NEW, "desk")))
+            assert (await stranger.next(Refused)).code == "revoked"
+    settings.revocations.write_text("")
+    async with asyncio.timeout(10):
+        while not await admitted(relay.port):
+            pass
+    async with Endpoint.open(tmp_path / "phone.db", token=source, **options) as phone:  # type: ignore[arg-type]
+        task = await phone.task(TASK)
+        await phone.synced(timeout_s=30)
+        assert phone.status.unsent == 0
+        assert task.slots["unsent"].value == 2
+    await relay.close()
+
+
+async def test_an_endpoint_whose_token_ends_comes_back_alone_with_a_fresh_one(
+    settings: RelaySettings, tmp_path: Path
+) -> None:
+    """SE-19: tokens that live a second; the source fails twice in between."""
+    relay = await serve(settings)
+    asked: list[int] = []
+
+    async def source() -> str:
+        asked.append(1)
+        await asyncio.sleep(0)
+        if len(asked) in (2, 3):
+            raise ConnectionError("the identity provider is away")
+        return token(NEW, life_s=1 if len(asked) == 1 else 60)
+
+    async with Endpoint.open(
+        tmp_path / "phone.db",
+        subject="acme",
+        device="phone",
+        relay=f"ws://127.0.0.1:{relay.port}",
+        token=source,
+        backoff=QUICK,
+    ) as phone:
+        task = await phone.task(TASK, create=True)
+        await linked(phone, LinkState.LIVE)
+        async with asyncio.timeout(30):
+            while len(asked) < 3:
+                await task.slots.confirm(f"edit{len(asked)}", 1)
+                await phone.stats()
+        await phone.synced(timeout_s=30)
+        assert phone.status.unsent == 0
+        assert len(asked) == 4
     await relay.close()
