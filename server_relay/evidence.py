@@ -29,6 +29,8 @@ __all__ = ["evidence_wanted", "note_version", "refusal_of", "take_evidence"]
 
 _Evidence = CallOutcome | Granted | Settled | Doubted | Held
 _LOST = "The relay's log was lost while this attempt had the key."
+_APPROVAL_BYTES_MAX = 64 * 1024
+"""The ruling on an approval says who gave it, besides, and must be an entry too."""
 
 
 def refusal_of(
@@ -42,8 +44,11 @@ def refusal_of(
         ):
             return RefusalCode.GUARD, "Rulings are taken back only after a log was lost."
         return None
-    if entry.kind is EntryKind.APPROVAL and not (keeper.enabled and grant.authenticated):
-        return RefusalCode.ROLE, "This relay cannot tell who approves."
+    if entry.kind is EntryKind.APPROVAL:
+        if not (keeper.enabled and grant.authenticated):
+            return RefusalCode.ROLE, "This relay cannot tell who approves."
+        if len(entry.payload) > _APPROVAL_BYTES_MAX:
+            return RefusalCode.TOO_LARGE, f"An approval exceeds {_APPROVAL_BYTES_MAX} bytes."
     if scan is not None and log.guard.held:
         held = set(log.guard.held)
         for root, key, _, _ in scan.sets:

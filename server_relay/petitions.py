@@ -21,6 +21,7 @@ from sync_core.values import parse
 __all__ = ["end_lease_of", "petition"]
 
 _NO_AUTHORITY = "This relay does not rule on calls that cannot be undone."
+_NOT_ITS_TASK = "Another task's call has the key, which this device may not see."
 _NO_HELLO = "This connection has not said where it is in the task."
 _TEXT_CHARS_MAX = 4_096
 _RELEASES_MAX = 16
@@ -79,8 +80,16 @@ def _claim(
     if answer.verdict is ClaimVerdict.GRANTED and granted is not None:
         keeper.ring.give_lease(log.subject, granted, session.conn)
     keeper.counts[f"claims_{answer.verdict.value}"] += 1
-    turn.reply(session, answer)
+    foreign = answer.holder_task != "" and not grant.admits(answer.holder_task)
+    turn.reply(session, _without_holder(answer) if foreign else answer)
     return NO_READS
+
+
+def _without_holder(answer: ClaimAnswer) -> ClaimAnswer:
+    """Return the answer without what is of a task that the connection may not know of."""
+    return ClaimAnswer(
+        answer.task, answer.request, answer.verdict, answer.key, answer.token, reason=answer.reason or _NOT_ITS_TASK
+    )
 
 
 def _settle(
@@ -93,6 +102,9 @@ def _settle(
     row = keeper.ring.row(log.subject, place, turn.now_ms)
     if row is not None and row.task not in ("", log.task):
         # The verdict is a ruling of the task whose attempt it was.
+        if not grant.admits(row.task):
+            _decline(turn, session, settle, "role", _NOT_ITS_TASK)
+            return NO_READS
         turn.errands.append(Errand(log.subject, row.task, session, settle))
         return NO_READS
     held = None
@@ -133,8 +145,8 @@ def _hold(
 def _lift(
     turn: Turn, log: TaskLog, session: Session, frame: LiftBarrier, grant: Grant, known: Known, keeper: Keeper
 ) -> tuple[RelayRead, ...]:
-    if grant.role not in LIFTERS:
-        _decline(turn, session, frame, "role", "Only an admin lifts the barrier.")
+    if grant.role not in LIFTERS or grant.tasks is not None:
+        _decline(turn, session, frame, "role", "Only an admin of the whole subject lifts the barrier.")
         return NO_READS
     reads = keeper.read(ReadKeys(*log.key), known)
     if reads:

@@ -26,12 +26,15 @@ from sync_core.frames import (
     Unfollow,
 )
 from sync_core.ids import StreamName
+from sync_core.petitions import Claim, HoldSlot, LiftBarrier, SettleDoubt
 from sync_core.wire import ClientFrame
 from tests.server_relay.wire_client import WireClient, history_entry
 
 TASKS = ["t", "t", "a/b", "", "../x", "t:", "\0"]
 STREAMS = ["t:history", "t:state", "t:authority", "a/b:handover", "t", "", "x:y"]
 NUMBERS = [0, 1, 1, 2, 3, -1, 2**31, 2**53, 2**63 - 1, 2**63, 2**64 - 1, -(2**63)]
+STEPS = ["pay", "a/0", "", "../x", "x" * 300, "\0"]
+TEXTS = ["pay", "d" * 64, "", "\0", "x" * 5_000, "\U0010ffff", '["e"]']
 SHAS = ["a" * 64, "b" * 64, "", "A" * 64]
 
 
@@ -58,8 +61,30 @@ class Wild:
             DigestAt(stream, epoch, number(), pick([bytes(32), b""])),
             SnapshotOffer(stream, epoch, number(), pick([bytes(32), b""]), sha, pick(SHAS)),
             SnapshotConfirmed(stream, epoch, sha, bytes(32)),
+            self._claim(task),
+            SettleDoubt(task, number(), self._version(), pick(STEPS), pick(TEXTS), pick([True, False]), pick(TEXTS)),
+            HoldSlot(task, number(), pick(STEPS), pick([None, "1", '"x"', "{", "\0", "[" * 5_000])),
+            LiftBarrier(task, number()),
         ]
         return pick(kinds)
+
+    def _version(self) -> int:
+        return self._rng.choice([1, 1, self._number()])
+
+    def _claim(self, task: str) -> Claim:
+        pick = self._rng.choice
+        releases = tuple((pick(TEXTS), pick(TEXTS)) for _ in range(pick([0, 1, 20])))
+        texts = [pick(TEXTS) for _ in range(4)]
+        return Claim(
+            task,
+            self._number(),
+            self._version(),
+            pick(STEPS),
+            *texts,
+            releases,
+            pick([True, False]),
+            pick([True, False]),
+        )
 
     def _number(self) -> int:
         return self._rng.choice(NUMBERS)

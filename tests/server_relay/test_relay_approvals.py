@@ -166,6 +166,15 @@ def test_approval_and_claim_of_one_turn_are_taken_in_order(
     assert agent.kinds() == [Approved, Granted]
 
 
+def test_an_approval_leaves_room_for_the_ruling_on_it(agent: Petitioner, phone: Petitioner) -> None:
+    for size, codes in ((70_000, [RefusalCode.TOO_LARGE]), (60_000, [])):
+        said = Approval("pay", 1, TOOL, DIGEST, True, "r" * size)
+        entry = phone.again().entry(said, stream="authority", kind=EntryKind.APPROVAL)
+        phone.client.push(TASK, entry)
+        assert phone.refusals() == codes
+    assert agent.kinds() == [Approved]
+
+
 def test_an_approval_whose_commit_failed_counts_for_nothing_until_it_comes_again(
     harness: Harness, agent: Petitioner, phone: Petitioner
 ) -> None:

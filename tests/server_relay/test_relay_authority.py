@@ -269,3 +269,22 @@ def test_a_claim_that_no_device_makes_costs_the_connection(phone: Petitioner, wi
     phone.client.send(phone.claim_frame(step, **wild))
     assert phone.client.closed is not None
     assert phone.client.take(ClaimAnswer) == []
+
+
+def test_what_has_an_entity_in_a_task_that_the_device_may_not_see_is_not_told(harness: Harness) -> None:
+    harness.admit = lambda login, now_ms: replace(admit_by_token(login, now_ms), tasks=(login.device,))
+    harness.restart()
+    mine, theirs = Petitioner(harness, "a", "anna/admin", "a/1"), Petitioner(harness, "b", "ben/admin", "b/1")
+    for device in (mine, theirs):
+        device.open()
+    granted = mine.claim("secret-step", entity=ENTITY)
+    heard = theirs.claim(entity=ENTITY)
+    mine.outcome(granted, "secret-step", ok=False, unsure=True, result=None, error="secret")
+    assert theirs.settle(True, entity=ENTITY) == "role"
+    assert mine.settle(True, "secret-step", entity=ENTITY, result='"secret"') == ""
+    done = theirs.claim(entity=ENTITY)
+    assert [answer.verdict for answer in (heard, done)] == [VERDICT.RUNNING, VERDICT.DONE]
+    for answer in (heard, done):
+        assert "secret" not in repr(answer)
+        assert (answer.holder_task, answer.holder_device, answer.recorded_digest) == ("", "", "")
+    assert mine.lift() == "role", "the barrier is of the whole subject"
