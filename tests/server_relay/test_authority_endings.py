@@ -8,6 +8,7 @@ from server_relay.authority import (
     decide_claim,
     decide_doubt,
     decide_outcome,
+    release,
 )
 from server_relay.key_records import KeyState
 from sync_core.keys import idempotency_key
@@ -90,6 +91,21 @@ def test_a_stale_holder_moves_nothing_that_another_attempt_has() -> None:
     for what, kinds in ((OK, [Contradicted]), (NOT, []), (UNSURE, [])):
         decision = decide_outcome(row, stale, what, None, SUBJECT, "anna")
         assert (decision.row, [type(ruling) for ruling in decision.rulings]) == (None, kinds)
+
+
+def test_an_outcome_that_comes_after_its_key_moved_on_settles_its_own_attempt_only() -> None:
+    doubted, grant_row = in_state(IN_DOUBT, BY_ENTITY)
+    assert release(doubted, 1) is not None
+    row, _ = grant(replace(BY_ENTITY, attempt="a2"), row=release(doubted, 1))
+    for current in (release(doubted, 1), row):
+        assert current is not None
+        for what in (OK, NOT):
+            decision = decide_outcome(current, grant_row, what, None, SUBJECT, "anna")
+            (ruling,) = decision.rulings
+            assert isinstance(ruling, Settled)
+            assert ruling.key == grant_row.key
+            assert (decision.row, decision.releases) == (None, ())
+            assert decision.grant == replace(grant_row, happened=what.ok)
 
 
 def test_a_lost_result_is_a_call_that_happened() -> None:

@@ -133,13 +133,17 @@ def test_a_claim_of_a_key_that_is_in_use_reads_nothing(harness: Harness, phone: 
 # --- entities ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("known", [False, True])
-def test_two_tasks_that_claim_one_entity_in_one_turn_are_not_both_given_it(harness: Harness, known: bool) -> None:
+@pytest.mark.parametrize("before", ["nothing", "freed", "freed and forgotten"])
+def test_two_tasks_that_claim_one_entity_in_one_turn_are_not_both_given_it(harness: Harness, before: str) -> None:
+    if before != "nothing":
+        first = Petitioner(harness, "first", task="c")
+        first.open()
+        first.outcome(first.claim(entity=ENTITY), ok=False, result=None)
+    if before == "freed and forgotten":
+        harness.restart()
     devices = [Petitioner(harness, name, task=task) for name, task in (("phone", "a"), ("pc", "b"))]
     for device in devices:
         device.open()
-    if known:
-        assert devices[0].claim("first", entity='"other"').verdict is VERDICT.GRANTED
     harness.turn(*(e for device in devices for e in device.client.received(device.claim_frame(entity=ENTITY))))
     answers = [device.client.take(ClaimAnswer)[0] for device in devices]
     assert [answer.verdict for answer in answers] == [VERDICT.GRANTED, VERDICT.RUNNING]
