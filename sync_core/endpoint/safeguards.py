@@ -25,6 +25,7 @@ FENCING_TOKEN = "fencing_token"
 
 _LABEL_CHARS_MAX = 200
 _ENTITY_CHARS_MAX = 4_096
+_RELEASES_MAX = 8
 
 
 class Probed(msgspec.Struct, frozen=True):
@@ -186,6 +187,8 @@ def _function(tool: str, what: str, function: Callable[..., object]) -> Callable
 
 def _pairs(tool: str, releases: Releases) -> Iterable[tuple[Named, Callable[..., object]]]:
     pairs = tuple(releases.items()) if isinstance(releases, Mapping) else tuple(releases)
+    if len(pairs) > _RELEASES_MAX:
+        raise ValueRefused(f"The tool {tool} releases more than {_RELEASES_MAX} tools.", hint="Undo in several steps.")
     if not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
         raise ValueRefused(
             f"releases of the tool {tool} is no mapping.", hint="Give {tool: a function of the arguments}."

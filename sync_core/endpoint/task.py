@@ -31,7 +31,7 @@ from sync_core.endpoint.restore import Restored, bring_back
 from sync_core.endpoint.slots import Slots
 from sync_core.endpoint.tools import Tool
 from sync_core.endpoint.turns import Turns
-from sync_core.errors import AccessFixed
+from sync_core.errors import AccessFixed, TooLarge
 from sync_core.ids import check_name, check_step
 from sync_core.limits import RECORD_NUMBER_MAX
 from sync_core.replica.commands import CompleteTask, GiveApproval, HandOverTask, PlanCall
@@ -40,6 +40,8 @@ from sync_core.values import JsonValue, canonical
 __all__ = ["Access", "Task"]
 
 Access = Literal["read", "write"]
+
+_REASON_CHARS_MAX = 1_000
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -192,8 +194,10 @@ class Task:
         await self._judge(request, True, "")
 
     async def reject(self, request: RequestedApproval | str, reason: str = "") -> None:
-        """Say no to a request, with a reason for whoever asked; see `approve`."""
-        await self._judge(request, False, check_text(reason, "reason"))
+        """Say no to a request, with a reason for whoever asked, at most 1,000 characters; see `approve`."""
+        if len(check_text(reason, "reason")) > _REASON_CHARS_MAX:
+            raise TooLarge(f"The reason exceeds {_REASON_CHARS_MAX} characters.")
+        await self._judge(request, False, reason)
 
     async def _judge(self, request: RequestedApproval | str, approved: bool, reason: str) -> None:
         self._handle.check_writable()

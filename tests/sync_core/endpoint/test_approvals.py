@@ -17,7 +17,7 @@ from sync_core.endpoint.endpoint import Endpoint
 from sync_core.endpoint.link import Backoff
 from sync_core.endpoint.secrets import WITHHELD
 from sync_core.endpoint.task import Task
-from sync_core.errors import InDoubt, NeedsApproval, NeedsAuthority, ReadOnly, ValueRefused
+from sync_core.errors import InDoubt, NeedsApproval, NeedsAuthority, ReadOnly, TooLarge, ValueRefused
 from sync_core.parts import Role
 from sync_core.testing import two_endpoints
 from tests.sync_core.endpoint.bank import Bank, nothing_happened
@@ -181,6 +181,8 @@ async def test_a_rejection_is_told_with_its_reason_and_a_later_yes_counts(office
     here = await boss.task(KEY)
     await here.approve(request)
     await office.synced()
+    with pytest.raises(TooLarge):
+        await here.reject(request, "x" * 1_001)
     await here.reject(request, "Too much.")
     await office.synced()
     assert (request_of(there, request).state, request_of(there, request).reason) == (

@@ -8,7 +8,7 @@ import pytest
 from sync_core.endpoint.safeguards import Probed
 from sync_core.endpoint.tools import tool
 from sync_core.entry import Effect
-from sync_core.errors import ValueRefused
+from sync_core.errors import TooLarge, ValueRefused
 
 
 @dataclass
@@ -99,6 +99,11 @@ async def test_a_probe_that_gives_no_answer_is_refused() -> None:
         await pay.safeguards.probe({}, "k")
 
 
+def test_an_entity_that_is_no_name_is_refused_before_anything_is_asked() -> None:
+    with pytest.raises(TooLarge):
+        book.safeguards.entity(book.bind(("x" * 5_000, []), {}).named())
+
+
 def test_safeguards_that_do_not_fit_the_tool_are_refused() -> None:
     def plain(amount: int) -> int:
         return amount
@@ -119,6 +124,7 @@ def test_safeguards_that_do_not_fit_the_tool_are_refused() -> None:
         ({"releases": {5: lambda: 1}}, "releases"),
         ({"releases": {"book": 5}}, "function"),
         ({"releases": [1]}, "mapping"),
+        ({"releases": {f"tool{n}": str for n in range(9)}}, "more than 8"),
         ({"approval": "yes"}, "approval"),
     ]
     for declared, told in refused:
