@@ -7,10 +7,11 @@ from msgspec.structs import replace
 from server_relay.records import StepRow, TaskSummary
 from sync_core.completion import GivenCompletion, WriterTables, is_edited
 from sync_core.entry import CallIntent, CallOutcome, Completion, Entry, EntryKind, Plan, VersionDecision, decode_record
+from sync_core.rulings import Doubted, Settled
 
 __all__ = ["TaskSteps"]
 
-_LISTED = frozenset({EntryKind.CALL, EntryKind.PLAN, EntryKind.VERSION, EntryKind.COMPLETION})
+_LISTED = frozenset({EntryKind.CALL, EntryKind.PLAN, EntryKind.VERSION, EntryKind.COMPLETION, EntryKind.RULING})
 
 
 class TaskSteps:
@@ -32,14 +33,14 @@ class TaskSteps:
             return
         record = decode_record(entry.kind, entry.payload)
         match record:
-            case CallIntent():
+            case CallIntent() | Doubted():
                 step = self._step(record.version, record.step)
                 if not step.done and record.attempt not in step.open:
                     self._put(step, replace(step, open=(*step.open, record.attempt)))
-            case CallOutcome():
-                step = self._step(record.version, record.step)
-                open_attempts = tuple(attempt for attempt in step.open if attempt != record.attempt)
-                self._put(step, replace(step, open=open_attempts, done=step.done or record.ok))
+            case CallOutcome() if not record.unsure:
+                self._end(record.version, record.step, record.attempt, record.ok)
+            case Settled():
+                self._end(record.version, record.step, record.attempt, record.happened)
             case Plan():
                 step = self._step(record.version, record.step)
                 self._put(step, replace(step, planned=True, tool=record.tool, requires=record.requires))
@@ -58,6 +59,12 @@ class TaskSteps:
         completed = any(given.record.version == version for given in self._completions)
         edited = completed and is_edited(self._completions, version, tables)
         self.summary = replace(self.summary, completed=completed, edited=edited)
+
+    def _end(self, version: int, name: str, attempt: str, done: bool) -> None:
+        """An attempt has an outcome; one of which nobody knows how it ended has none before it is settled."""
+        step = self._step(version, name)
+        left = tuple(other for other in step.open if other != attempt)
+        self._put(step, replace(step, open=left, done=step.done or done))
 
     def _step(self, version: int, step: str) -> StepRow:
         return self._steps.get((version, step)) or StepRow(version, step)

@@ -29,9 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["approvals", "approve", "doubts", "explain", "lift_barrier", "register", "reject", "settle"]
 
 _TaskKey = Annotated[str, typer.Argument(metavar="TASK", help="The task's key, for example expense/TRIP-118.")]
-_OneTask = Annotated[
-    str | None, typer.Argument(metavar="[TASK]", help="Only this task; else every one that is known here.")
-]
+_OneTask = Annotated[str | None, typer.Argument(metavar="[TASK]", help="Only this task; else all that may have one.")]
 _Request = Annotated[str, typer.Argument(metavar="REQUEST", help="The request's id, or how it begins.")]
 _Step = Annotated[str, typer.Argument(metavar="STEP", help="The step, as `segue doubts` shows it.")]
 
@@ -57,22 +55,32 @@ async def approvals(
     session: Session,
     task: _OneTask = None,
     every: Annotated[bool, typer.Option("--all", help="Also those that are decided or used.")] = False,
+    everywhere: Annotated[
+        bool, typer.Option("--everywhere", help="Also in tasks never opened here; they are kept here then.")
+    ] = False,
 ) -> Answer:
     """List the calls that wait for a person, with their arguments."""
     sending = await session.synced()
+    infos = [] if task is not None else [info async for info in session.endpoint.tasks(state="open")]
+    looked_at = [info.key for info in infos if info.known_here or everywhere] if task is None else [task]
     found = [
         (opened.key, request)
-        async for opened in _tasks(session, task)
+        async for opened in _opened(session, looked_at)
         for request in opened.approvals
         if every or request.state is ApprovalState.WAITING
     ]
-    parts: list[str | Table] = ["No call waits for a person."]
+    # What was not looked at is no «nothing waits».
+    left = max(0, len(infos) - len(looked_at))
+    elsewhere = (f"Open tasks that were not looked at: {left}, never opened here. See --everywhere.",) if left else ()
+    parts: list[str | Table] = ["No call waits for a person here." if left else "No call waits for a person."]
     if found:
         parts = [approvals_table(found), *(line for _, request in found for line in approval_lines(request))]
         parts += ["", "To decide: segue approve TASK REQUEST, or segue reject TASK REQUEST --reason WHY"]
     document: list[JsonDocument] = [approval_document(key, request) for key, request in found]
     return Answer(
-        {"approvals": document, "relay": sending.document()}, (*parts, *sending.sentences()), sending.exit_status
+        {"approvals": document, "tasks_not_looked_at": left, "relay": sending.document()},
+        (*parts, *elsewhere, *sending.sentences()),
+        sending.exit_status,
     )
 
 
@@ -133,8 +141,11 @@ def _chosen(task: "Task", start: str) -> RequestedApproval:
 async def doubts(session: Session, task: _OneTask = None) -> Answer:
     """List the calls of which nobody knows whether they happened."""
     sending = await session.synced()
+    looked_at = [task] if task is not None else [key async for key in _perhaps_in_doubt(session)]
     found = [
-        (opened.key, call) async for opened in _tasks(session, task) for call in _calls_in(opened, CallState.IN_DOUBT)
+        (opened.key, call)
+        async for opened in _opened(session, looked_at)
+        for call in _calls_in(opened, CallState.IN_DOUBT)
     ]
     parts: list[str | Table] = ["No call is in doubt."]
     if found:
@@ -195,9 +206,15 @@ def _calls_in(task: "Task", state: CallState) -> list[Call]:
     return [call for call in made if call.state is state]
 
 
-async def _tasks(session: Session, task: str | None) -> AsyncIterator["Task"]:
-    """The task that was named, or one after the other all that are known here."""
-    keys = [task] if task is not None else [info.key async for info in session.endpoint.tasks() if info.known_here]
+async def _perhaps_in_doubt(session: Session) -> AsyncIterator[str]:
+    """The tasks that are known here, and those of which the relay says that a call is in doubt."""
+    async for info in session.endpoint.tasks():
+        if info.known_here or info.calls_in_doubt:
+            yield info.key
+
+
+async def _opened(session: Session, keys: list[str]) -> AsyncIterator["Task"]:
+    """These tasks, each open while it is looked at."""
     for key in keys:
         async with session.task(key) as opened:
             yield opened

@@ -105,7 +105,13 @@ async def break_off(task: Task) -> None:
 def test_a_call_waits_is_approved_on_another_device_and_runs_once(people: People) -> None:
     people.agent(ask_to_pay)
     manager = people.device("manager", Role.APPROVE)
-    [request] = manager.json("approvals", TASK)["approvals"]
+    unopened = manager.json("approvals")
+    assert (unopened["approvals"], unopened["tasks_not_looked_at"]) == ([], 1)
+    assert "not looked at: 1" in manager.run("approvals").out
+    everywhere = manager.json("approvals", "--everywhere")
+    [request] = everywhere["approvals"]
+    assert everywhere["tasks_not_looked_at"] == 0
+    assert manager.json("approvals", TASK)["approvals"] == manager.json("approvals")["approvals"] == [request]
     assert (request["tool"], request["arguments"], request["state"]) == ("pay", {"amount": "100"}, "waiting")
     assert request["genuine"] is True and request["device"] == "agent"
     told = manager.run("approvals", TASK)
@@ -175,7 +181,8 @@ def test_an_open_relay_cannot_tell_who_approves(phone: Device, tmp_path: Path) -
 def test_a_call_in_doubt_is_shown_and_settled_by_a_person(people: People) -> None:
     people.agent(break_off)
     clerk = people.device("clerk", Role.WRITE)
-    [doubt] = clerk.json("doubts", TASK)["doubts"]
+    [doubt] = clerk.json("doubts")["doubts"]
+    assert clerk.json("doubts", TASK)["doubts"] == [doubt]
     assert (doubt["step"], doubt["tool"], doubt["arguments"]) == ("order", "order", {"part": "a valve"})
     assert "the line broke" in doubt["why"]
     shown = clerk.run("doubts")

@@ -17,6 +17,7 @@ from sync_core.entry import (
 )
 from sync_core.frames import Listing, ListTasks, PlannedStep, TaskListing
 from sync_core.ids import StreamName
+from sync_core.rulings import Doubted, Settled, SettledBy
 from tests.server_relay.harness import Harness
 
 KINDS: dict[type, EntryKind] = {
@@ -25,6 +26,8 @@ KINDS: dict[type, EntryKind] = {
     Plan: EntryKind.PLAN,
     VersionDecision: EntryKind.VERSION,
     Completion: EntryKind.COMPLETION,
+    Doubted: EntryKind.RULING,
+    Settled: EntryKind.RULING,
 }
 
 
@@ -65,6 +68,19 @@ def test_a_success_settles_its_step_once() -> None:
     assert counts(intent("a"), intent("b"), outcome("a", True), outcome("b", True)) == (1, 0)
     assert counts(intent("a"), outcome("a", True), intent("c")) == (1, 0)
     assert counts(intent("a"), intent("b"), outcome("a", True), outcome("b", False)) == (1, 0)
+
+
+def test_a_call_of_which_nobody_knows_stays_in_doubt_until_it_is_settled() -> None:
+    unsure = CallOutcome("scan", 1, "a", ok=False, unsure=True)
+    doubted = Doubted("key", "scan", 1, "a", 7, "its tool raised")
+
+    def settled(happened: bool) -> Settled:
+        return Settled("key", "scan", 1, "a", 7, happened, SettledBy.PERSON, "ann", "phone")
+
+    assert counts(intent("a"), unsure) == counts(intent("a"), unsure, doubted) == counts(doubted) == (0, 1)
+    assert counts(intent("a"), unsure, doubted, settled(True)) == (1, 0)
+    assert counts(intent("a"), unsure, doubted, settled(False)) == (0, 0)
+    assert counts(intent("a"), outcome("a", True), settled(True)) == (1, 0)
 
 
 def test_attempts_after_a_success_are_not_kept() -> None:
