@@ -13,6 +13,10 @@ import pytest
 
 from clients.desktop.rehearse.rules import Label, read_rules
 from clients.desktop.routes import routes
+from server_relay.config import RelaySettings
+from server_relay.lifetimes import TOMBSTONE_BYTES
+from server_relay.settings import SETTING_NAMES, flag_of
+from sync_core.limits import TOMBSTONE_KEEP_MS
 from tests.readme_states import diagram
 
 ROOT = Path(__file__).parent.parent
@@ -36,6 +40,18 @@ def test_the_rules_of_a_rehearsal_are_taken_as_shown(tmp_path: Path) -> None:
     assert pattern is not None
     shown = Label(pattern=json.loads(pattern[1]))
     assert shown.of("You are booked as A1.") == "A1"
+
+
+def test_the_times_after_which_a_task_ends_are_those_of_the_settings() -> None:
+    settings = RelaySettings(db=Path("unused"))
+    day_s = 24 * 3600
+    assert f"{settings.clean_up_grace_s // day_s} days (`--clean-up-grace-s`)" in README
+    assert f"tombstones are kept for {settings.tombstone_keep_s // day_s} days" in README
+    assert settings.tombstone_keep_s * 1000 == TOMBSTONE_KEEP_MS
+    assert settings.task_ttl_s is None
+    assert TOMBSTONE_BYTES <= 1024
+    flags = {flag for name in SETTING_NAMES for flag in flag_of(name)}
+    assert {"--clean-up-grace-s", "--task-ttl-s", "--clock-confirmed"} <= flags
 
 
 def run(code: list[str], folder: Path, **settings: str) -> subprocess.CompletedProcess[str]:

@@ -7,7 +7,7 @@ Rules:
    relay that lost its own, or was restored from before, learns it before anything comes back.
 3. Under a tombstone a task opens only with a higher business version. A device that holds a higher version of a purged
    task, in a log that the purge did not name, holds what was begun anew: it begins that at the relay again.
-4. Tombstones age in relay time as last received (rule K), and at most `TOMBSTONES_MAX` are kept.
+4. Tombstones age in relay time as last received (rule K). Beyond `TOMBSTONES_MAX` the oldest go that the relay knows.
 """
 
 from collections.abc import Iterable
@@ -142,6 +142,8 @@ def _set_aside(task: TaskReplica, entries: Iterable[Entry]) -> None:
 
 def tell_tombstones(core: Core, held: Iterable[str]) -> None:
     """Tell the relay every tombstone, after a login, but those of tasks that were begun anew here (`held`)."""
+    if not core.tombstones:
+        return
     now_ms = core.session.relay_time_ms
     begun_anew = frozenset(held)
     for tombstone in list(core.tombstones.values()):
@@ -156,14 +158,15 @@ def tell_tombstones(core: Core, held: Iterable[str]) -> None:
 
 
 def on_answer(core: Core, frame: Heads) -> None:
-    """The relay told the heads of a task that was purged here: it knows now, or a higher version stands there."""
+    """The relay told the heads of a task that was purged here: it knows now, or a higher version stands there. One that
+    has nothing to say of the task does not admit this device to it: there is nothing more to tell."""
     tombstone = core.tombstones.get(frame.task)
     if tombstone is None or tombstone.told or frame.answers:
         return
-    if frame.purged_version:
-        _put(core, replace(tombstone, told=True))
-    elif frame.known:
+    if frame.known and not frame.purged_version:
         _drop(core, tombstone.task)
+    else:
+        _put(core, replace(tombstone, told=True))
 
 
 def take_back(core: Core, task: str) -> None:
@@ -175,8 +178,9 @@ def _put(core: Core, tombstone: Tombstone) -> None:
     core.tombstones.pop(tombstone.task, None)
     core.tombstones[tombstone.task] = tombstone
     core.write(PutTombstone(tombstone))
-    for other in list(core.tombstones.values())[:-TOMBSTONES_MAX]:
-        _drop(core, other.task)
+    told = [other.task for other in core.tombstones.values() if other.told]
+    for task in told[: max(0, len(core.tombstones) - TOMBSTONES_MAX)]:
+        _drop(core, task)
 
 
 def _drop(core: Core, task: str) -> None:

@@ -149,6 +149,30 @@ async def test_a_purge_reaches_a_program_that_has_the_task_open(tmp_path: Path) 
             await phone.purge("expense/none")
 
 
+async def test_who_decided_a_higher_version_without_a_link_begins_it_anew_after_the_purge(tmp_path: Path) -> None:
+    async with running(tmp_path) as relay, device(tmp_path, "phone", relay) as phone:
+        await work(await phone.task(KEY, create=True))
+        await phone.synced(timeout_s=10)
+        async with device(tmp_path, "desktop", relay) as desktop:
+            await desktop.task(KEY)
+        async with device(tmp_path, "desktop", None) as desktop:
+            decided = await desktop.task(KEY, version=2)
+            await decided.slots.confirm("amount", 2)
+        await phone.purge(KEY)
+        await phone.synced(timeout_s=10)
+        async with device(tmp_path, "desktop", relay) as desktop:
+            await desktop.synced(timeout_s=10)
+            assert desktop.status.set_aside == 2
+            assert await is_empty(relay)
+            with pytest.raises(Purged):
+                await desktop.task(KEY)
+            again = await desktop.task(KEY, create=True, version=2)
+            assert dict(again.slots.items()) == {}
+            await again.slots.confirm("amount", 3)
+            await desktop.synced(timeout_s=10)
+        assert (await phone.task(KEY)).slots["amount"].value == 3
+
+
 async def test_a_purge_without_a_link_waits_in_the_file(tmp_path: Path) -> None:
     async with running(tmp_path) as relay:
         async with device(tmp_path, "phone", relay) as phone:

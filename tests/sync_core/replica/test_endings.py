@@ -4,7 +4,7 @@ import pytest
 
 from sync_core.entry import EntryKind
 from sync_core.errors import Closed, NotSyncedYet, Purged, StoreFull
-from sync_core.frames import Purge
+from sync_core.frames import Heads, Purge
 from sync_core.limits import TOMBSTONE_KEEP_MS, TOMBSTONES_MAX
 from sync_core.replica import commands as c
 from sync_core.replica import effects as e
@@ -13,6 +13,7 @@ from sync_core.replica.writes import PutTombstone, Tombstone
 from tests.simulation.mailbox_model import MailboxModel
 from tests.sync_core.replica.ending_devices import LONG, aside, at_relay, held, pair, purge, reopen, say
 from tests.sync_core.replica.fleet import TASK, Fleet
+from tests.sync_core.replica.solo import Solo
 
 
 def test_a_purge_empties_every_device_that_listens_and_leaves_tombstones() -> None:
@@ -282,6 +283,20 @@ def test_tombstones_are_bounded_and_age_in_relay_time() -> None:
     fleet.settle()
     assert phone.disk.tombstones() == ()
     assert phone.open().version == 1
+
+
+def test_a_relay_that_does_not_admit_the_device_to_the_task_is_not_told_for_ever() -> None:
+    phone = Solo()
+    phone.drop_link()
+    phone.open()
+    purge(phone)
+    phone.log_in()
+    synced = phone.ref()
+    phone.handle(c.AwaitSynced(synced))
+    assert synced not in phone.replies
+    phone.hear(Heads(TASK, False, (), 2_000))
+    assert phone.replies[synced] is None
+    assert phone.disk.tombstones()[0].told
 
 
 def test_without_tombstones_nothing_more_is_said_at_login() -> None:
