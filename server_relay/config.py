@@ -8,9 +8,11 @@ import msgspec
 
 from sync_core.errors import ValueRefused
 
-__all__ = ["SECRET_BYTES_MIN", "RelaySettings", "is_loopback", "read_secret"]
+__all__ = ["ACCESS_REREAD_MS_MAX", "SECRET_BYTES_MIN", "RelaySettings", "is_loopback", "read_secret"]
 
 SECRET_BYTES_MIN = 32
+ACCESS_REREAD_MS_MAX = 25_000
+"""With the time that reading takes, what is withdrawn is so within 30 s."""
 
 
 class RelaySettings(msgspec.Struct, frozen=True):
@@ -74,8 +76,13 @@ class RelaySettings(msgspec.Struct, frozen=True):
             raise ValueRefused("A certificate and its private key are named together.", hint="--tls-cert, --tls-key.")
         for name in self.__struct_fields__:
             value = getattr(self, name)
-            if isinstance(value, int) and value < (name == "access_reread_ms"):
-                raise ValueRefused(f"The setting {name} is below its lowest value.")
+            if isinstance(value, int) and value < 0:
+                raise ValueRefused(f"The setting {name} is below 0.")
+        if not 0 < self.access_reread_ms <= ACCESS_REREAD_MS_MAX:
+            raise ValueRefused(
+                f"The setting access_reread_ms is from 1 to {ACCESS_REREAD_MS_MAX}.",
+                hint="What was withdrawn ends within that time.",
+            )
         if self.is_open and not is_loopback(self.host):
             raise ValueRefused(
                 "A relay without a secret listens on loopback only.",

@@ -4,9 +4,10 @@ import contextlib
 import os
 import re
 import ssl
-from asyncio import BaseTransport, Transport
+from asyncio import BaseTransport, WriteTransport
 from http import HTTPStatus
 from pathlib import Path
+from typing import cast
 
 from websockets.asyncio.server import ServerConnection
 from websockets.http11 import Request, Response
@@ -50,9 +51,10 @@ class Door:
             counted = False
 
             def connection_made(self, transport: BaseTransport) -> None:
-                if door.sockets >= door._sockets_max and isinstance(transport, Transport):
+                if door.sockets >= door._sockets_max:
                     door.cut_off += 1
-                    transport.abort()
+                    # The loop's own transports need not be of asyncio's classes: uvloop's are not.
+                    cast(WriteTransport, transport).abort()
                     return
                 door.sockets += 1
                 self.counted = True

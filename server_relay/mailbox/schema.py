@@ -6,6 +6,7 @@ row id is its task's and its stored_no; a task's entries lie in stored order.
 
 import os
 import sqlite3
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -171,7 +172,11 @@ def _make_private(path: Path) -> None:
     if path.is_symlink():
         raise StoreUnusable("The relay's store is a symbolic link.", hint="Name the file itself.")
     try:
-        path.absolute().parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder = path.absolute().parent
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        mode = folder.stat().st_mode
+        if os.name == "posix" and mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+            raise StoreUnusable("Anybody may replace files in the store's folder.", hint="Take others' right to write.")
         with suppress(FileExistsError):
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
             os.chmod(path, 0o600)

@@ -97,6 +97,26 @@ async def test_a_relay_that_stops_is_not_ready(settings: RelaySettings) -> None:
         await stopping
 
 
+async def test_a_relay_whose_turn_does_not_end_is_to_be_started_anew(
+    settings: RelaySettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mailbox = TroubledMailbox(await SqliteMailbox.open(settings.db))
+    relay = await serve(settings, mailbox)
+    monkeypatch.setattr("server_relay.server._STUCK_MS", 30)
+    mailbox.open_gate.clear()
+    async with await WireClient.open(relay.port, "phone") as phone:
+        await phone.push(TASK, history_entry(TASK, PHONE, 1, "phone"))
+        async with asyncio.timeout(10):
+            while (answer := await get(relay.metrics_port, "/healthz")) == (200, "ok\n"):
+                pass
+        assert answer == (503, "stuck\n")
+        mailbox.open_gate.set()
+        await phone.next(Receipt)
+    monkeypatch.setattr("server_relay.server._STUCK_MS", 60_000)
+    assert await get(relay.metrics_port, "/healthz") == (200, "ok\n")
+    await relay.close()
+
+
 async def test_the_figures_are_those_of_what_happened_and_name_nobody(relay: RelayServer) -> None:
     async with await WireClient.open(relay.port, "phone") as phone:
         await phone.push(TASK, *(history_entry(TASK, PHONE, seq, "phone", '"the content"') for seq in (1, 2, 3)))

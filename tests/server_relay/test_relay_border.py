@@ -1,13 +1,16 @@
 """A grant's tasks: what lies outside them looks as if it were not there; and grants that are withdrawn."""
 
+from pathlib import Path
 from random import Random
 
 import pytest
 
 from server_relay.admission import Grant, Role
+from server_relay.config import RelaySettings
 from server_relay.effects import AccessChanged, Tick
 from server_relay.records import AppendStored
 from server_relay.sessions import CLOSE_POLICY
+from server_relay.tokens import TokenGate, make_token
 from sync_core.frames import (
     BlobAbsent,
     BlobMissing,
@@ -193,6 +196,69 @@ def test_no_byte_of_a_foreign_task_in_thousands_of_frames(harness: Harness) -> N
         assert f"task='{name}'" not in text.replace(f"Heads(task='{name}', known=False", "").replace(
             f"BlobMissing(task='{name}'", ""
         ).replace(f"ClaimAnswer(task='{name}'", "").replace(f"Ruled(task='{name}'", "")
+
+
+SUBJECTS = [
+    "acme",
+    "umbrella",
+    "Acme",
+    "acme ",
+    "acm",
+    "acme2",
+    "acmе",
+    "ａcme",
+    "acme/..",
+    "",
+    "acme\u200b",
+    "ACME",
+    "acme_",
+]
+
+
+def test_no_byte_of_another_subject_in_ten_thousand_tries() -> None:
+    """RS-21: random subject of the login, subject of the token, role, task and frame."""
+    rng = Random(22)
+    expires_s = 4_102_444_800
+    secret = "s" * 32
+    harness = Harness(TokenGate(secret), settings=RelaySettings(Path("unused"), secret=secret))
+    contents = {subject: f'"only of {subject}"' for subject in ("acme", "umbrella")}
+
+    def token(subject: str, role: Role) -> str:
+        tasks = rng.choice([None, ("mine",), ("t",)])
+        return make_token(
+            secret,
+            principal="anna",
+            device="phone",
+            subject=subject,
+            role=role,
+            expires_s=expires_s,
+            tasks=tasks,
+        )
+
+    for subject, content in contents.items():
+        honest = harness.connect()
+        honest.send(Login(1, subject, "phone", token(subject, Role.ADMIN)))
+        honest.push("t", history_entry("t", PHONE, 1, "phone", content))
+        honest.push("mine", history_entry("mine", PHONE, 1, "phone", content))
+    tokens = {subject: [token(subject, role) for role in Role for _ in range(3)] for subject in contents}
+    seen = 0
+    for number in range(10_000):
+        of_token, of_login = rng.choice(list(tokens)), rng.choice(SUBJECTS)
+        client = harness.connect(f"10.0.{number % 250}.{number // 250}")
+        client.send(Login(1, of_login, "phone", rng.choice(tokens[of_token])))
+        for frame in rng.sample(frames(rng.choice(["t", "mine", "T", "t/x", "none"])), 2):
+            if not isinstance(frame, (Push, Purge)):
+                client.send(frame)
+        client.send(Hello("t"), ListTasks(1))
+        harness.drain()
+        heard = repr(client.frames)
+        if of_token != of_login:
+            assert [type(frame) for frame in client.frames] == [Refused]
+        assert not [other for other in contents if other != of_token and f"only of {other}" in heard]
+        seen += f"only of {of_token}" in heard
+        client.leave()
+        del harness.clients[client.conn]
+    assert seen > 200
 
 
 # --- withdrawn --------------------------------------------------------------------------------------------------------

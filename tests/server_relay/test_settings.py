@@ -88,7 +88,8 @@ def test_lists_in_the_environment_are_separated_by_commas() -> None:
 @pytest.mark.parametrize(
     "content",
     ["port =", "unknown = 1", f'secret = "{SECRET}"', 'port = "8700"', "port = 1.5", "origins = 5", "port = 70000",
-     "db = 5", 'log_format = "xml"', "access_reread_ms = 0", "follows_max = -1", 'tls_cert = "a.pem"'],
+     "db = 5", 'log_format = "xml"', "access_reread_ms = 0", "access_reread_ms = 30000", "follows_max = -1",
+     'tls_cert = "a.pem"'],
 )  # fmt: skip
 def test_a_file_that_does_not_fit_is_refused_without_its_content(tmp_path: Path, content: str) -> None:
     (tmp_path / "relay.toml").write_text(content)

@@ -225,6 +225,21 @@ async def test_a_store_that_is_a_link_is_refused(tmp_path: Path) -> None:
         restore(tmp_path / "link.db", tmp_path / "real.db")
 
 
+@pytest.mark.parametrize(("mode", "welcome"), [(0o777, False), (0o1777, True), (0o755, True), (0o770, True)])
+async def test_a_folder_in_which_anybody_may_replace_files_is_refused(tmp_path: Path, mode: int, welcome: bool) -> None:
+    """RS-36."""
+    folder = tmp_path / "open"
+    folder.mkdir()
+    folder.chmod(mode)
+    opening = SqliteMailbox.open(folder / "relay.db")
+    if welcome:
+        await (await opening).close()
+    else:
+        with pytest.raises(StoreUnusable, match="replace files"):
+            await opening
+        assert not list(folder.iterdir())
+
+
 # --- by the operator --------------------------------------------------------------------------------------------------
 
 
