@@ -25,11 +25,10 @@ class Lease:
     `called` says that its end was noticed and the ruling is under way.
     """
 
-    __slots__ = ("called", "conn", "ends_ms", "reason", "task", "token")
+    __slots__ = ("called", "conn", "ends_ms", "reason", "task")
 
-    def __init__(self, row: KeyRow, conn: int, ends_ms: int | None) -> None:
-        self.task = row.task
-        self.token = row.token
+    def __init__(self, task: str, conn: int, ends_ms: int | None) -> None:
+        self.task = task
         self.conn = conn
         self.ends_ms = ends_ms
         self.reason = "Its device has been away for too long."
@@ -130,7 +129,7 @@ class Keyring:
         return self._subjects[subject]
 
     def forget(self) -> None:
-        """Forget all rows: a commit failed. Leases stay: each is of a token, so one of a lost grant is of nothing."""
+        """Forget all rows: a commit failed. Leases stay: one whose grant was not stored is of a row that rests."""
         self._subjects.clear()
         self._rows.clear()
         self._grants.clear()
@@ -154,17 +153,16 @@ class Keyring:
         """Return the lease of a row that runs; one of before the relay's start lasts from there."""
         key = (subject, row.place)
         lease = self._leases.get(key)
-        if lease is None or lease.token != row.token:
-            self.drop_lease(subject, row.place)
+        if lease is None:
             start_ms = now_ms if self._start_ms is None else self._start_ms
-            lease = self._leases[key] = Lease(row, 0, start_ms + self._lease_ms)
+            lease = self._leases[key] = Lease(row.task, 0, start_ms + self._lease_ms)
         return lease
 
     def give_lease(self, subject: str, row: KeyRow, conn: int) -> None:
         """Let the lease of a row last while this connection is open."""
         key = (subject, row.place)
         self.drop_lease(subject, row.place)
-        self._leases[key] = Lease(row, conn, None)
+        self._leases[key] = Lease(row.task, conn, None)
         self._of_conn.setdefault(conn, set()).add(key)
 
     def started(self, now_ms: int) -> None:

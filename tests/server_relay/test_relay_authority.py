@@ -178,6 +178,19 @@ def test_a_call_that_undoes_another_frees_its_entity(harness: Harness, phone: Pe
     assert again.key == entity_key("acme", "book", ENTITY, 2)
 
 
+def test_a_verdict_that_an_undoing_call_happened_frees_what_it_undoes(harness: Harness, phone: Petitioner) -> None:
+    phone.outcome(phone.claim("book", tool="book", entity=ENTITY), "book", label="HATHAT")
+    cancelled = phone.claim("cancel", tool="cancel", releases=(("book", "HATHAT"),))
+    phone.outcome(cancelled, "cancel", ok=False, unsure=True, result=None)
+    harness.restart()
+    desktop = Petitioner(harness, "desktop", "ben/write")
+    assert desktop.claim("again", tool="book", entity=ENTITY).verdict is VERDICT.DONE
+    harness.restart()
+    desktop = Petitioner(harness, "desktop", "ben/write")
+    assert desktop.settle(True, "cancel", tool="cancel") == ""
+    assert desktop.claim("again", tool="book", entity=ENTITY).verdict is VERDICT.GRANTED
+
+
 def test_the_doubt_and_the_verdict_on_an_entity_stand_in_the_task_whose_attempt_it_was(
     harness: Harness, phone: Petitioner
 ) -> None:
@@ -185,7 +198,7 @@ def test_the_doubt_and_the_verdict_on_an_entity_stand_in_the_task_whose_attempt_
     other.open()
     other.claim(entity=ENTITY)
     other.client.leave()
-    harness.tick(60_000)
+    harness.now_ms += 60_000
     watcher = Petitioner(harness, "watch", task="b")
     assert phone.claim(entity=ENTITY).verdict is VERDICT.IN_DOUBT
     assert watcher.kinds() == [Granted, Doubted]

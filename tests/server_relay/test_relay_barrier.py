@@ -105,6 +105,21 @@ def test_the_order_in_which_it_comes_back_makes_no_difference(
     assert (answer.verdict, answer.result) == (VERDICT.DONE, '"paid"')
 
 
+def test_an_outcome_that_comes_back_alone_and_first_counts_for_the_entity_that_is_named_later(
+    harness: Harness, phone: Petitioner
+) -> None:
+    image = harness.model.image()
+    phone.outcome(phone.claim(entity=ENTITY))
+    memory = Memory(harness)
+    back = lose(harness, image, memory)
+    memory.bring_back(back, is_kind(EntryKind.CALL))
+    assert back.claim(entity=ENTITY).verdict is VERDICT.IN_DOUBT
+    first = [entry for entry in memory.entries if entry.kind is EntryKind.RULING][:1]
+    memory.bring_back(back, lambda entry: entry in first)
+    answer = back.claim(entity=ENTITY)
+    assert (answer.verdict, answer.result, answer.recorded_digest) == (VERDICT.DONE, '"paid"', DIGEST)
+
+
 def test_a_grant_that_comes_back_is_in_doubt_and_its_outcome_settles_it(harness: Harness, phone: Petitioner) -> None:
     image = harness.model.image()
     granted, attempt = phone.claim(entity=ENTITY), phone.last_attempt
@@ -253,16 +268,29 @@ def test_an_admin_lifts_the_barrier_for_the_whole_subject(harness: Harness, phon
     assert memory.bring_back(late, is_kind(EntryKind.RULING)) == []
 
 
-def test_a_lift_that_is_not_stored_lifts_nothing(harness: Harness, phone: Petitioner) -> None:
+def test_a_lift_counts_in_every_task_that_is_in_memory_once_it_is_stored(harness: Harness, phone: Petitioner) -> None:
     image = harness.model.image()
-    phone.claim()
-    back = lose(harness, image, Memory(harness))
-    assert back.claim().verdict is VERDICT.IN_DOUBT
+    other = Petitioner(harness, "pc", "ben/write", "b")
+    for device in (phone, other):
+        device.open(1 if device is other else 2)
+        device.claim(version=1 if device is other else 2)
+    memories = {device.task: Memory(harness, device.task) for device in (phone, other)}
+    back = lose(harness, image, memories[TASK])
+    also = Petitioner(harness, "pc", "ben/write", "b", hello=False)
+    also.hello(*memories["b"].positions)
+    assert memories["b"].bring_back(also) == []
     harness.model.fail_next(StoreFull("The disk is full."))
     back.client.send(back.lift_frame())
     assert back.client.closed is not None
     assert not [write for write in harness.writes if isinstance(write, LowerBarrier)]
-    assert back.again().claim().verdict is VERDICT.IN_DOUBT
+    also = also.again()
+    assert also.claim("new").verdict is VERDICT.IN_DOUBT
+    back = back.again()
+    assert back.claim("new").verdict is VERDICT.IN_DOUBT
+    assert back.lift() == ""
+    assert [device.claim("new").verdict for device in (also, back)] == [VERDICT.GRANTED] * 2
+    harness.restart()
+    assert [device.again().claim("newer").verdict for device in (also, back)] == [VERDICT.GRANTED] * 2
 
 
 # --- nothing else may come back ---------------------------------------------------------------------------------------
