@@ -50,7 +50,7 @@ from server_relay.fanout import CATCH_UP_ROOM_BYTES, pump
 from server_relay.lifetimes import Sweeps
 from server_relay.listings import listing_frame
 from server_relay.notes import Note
-from server_relay.records import LowerBarrier, PassTime
+from server_relay.records import PassTime
 from server_relay.sessions import CLOSE_POLICY, CLOSE_TRY_LATER, REQUESTS_MAX, Session, Turn
 from server_relay.tasks import TaskFrame, Tasks, refuse
 from sync_core.errors import ProtocolError, SegueError, ValueRefused
@@ -330,8 +330,6 @@ class Relay:
                 case Written(write):
                     if not isinstance(write, PassTime):
                         keys.add((write.subject, write.task))
-                    if isinstance(write, LowerBarrier):
-                        keys.update(self._tasks.keys_of(write.subject))
                 case ReadDue():
                     pass
                 case Send() | Close() | ReadListing():

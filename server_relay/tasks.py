@@ -327,10 +327,6 @@ class Tasks:
                 sessions += [job.session for job in log.waiting if job.session is not None]
         return sessions
 
-    def keys_of(self, subject: str) -> list[_Key]:
-        """Return the keys of the subject's tasks that are in memory."""
-        return [key for key in self._logs if key[0] == subject]
-
 
 def _is_wanted(job: Job, session: Session) -> bool:
     """Whether a frame is to be handled although its connection may be gone: what was pushed before is still taken."""
