@@ -8,8 +8,16 @@ import typer
 
 from clients.desktop.connection import Session
 from clients.desktop.output import JsonDocument, emit_line, emit_remark
-from clients.desktop.shapes import slot_document, slot_line
-from sync_core.replica.changes import CallChanged, Change, NoteChanged, Resync, SlotChanged, VersionChanged
+from clients.desktop.shapes import approval_document, slot_document, slot_line
+from sync_core.replica.changes import (
+    ApprovalChanged,
+    CallChanged,
+    Change,
+    NoteChanged,
+    Resync,
+    SlotChanged,
+    VersionChanged,
+)
 
 if TYPE_CHECKING:
     from sync_core import Task
@@ -38,6 +46,8 @@ async def watch(
 def _document(change: Change) -> JsonDocument:
     if isinstance(change, SlotChanged):
         return {"type": "slot", "task": change.task, "slot": slot_document(change.slot), "local": change.local}
+    if isinstance(change, ApprovalChanged):
+        return {"type": "approval", **approval_document(change.task, change.request), "local": change.local}
     document: JsonDocument = msgspec.to_builtins(change)
     return document
 
@@ -54,6 +64,9 @@ def _text(change: Change, task: "Task") -> str:
     if isinstance(change, CallChanged):
         call = task.view.calls.get((change.version, change.step))
         return f"call {change.step} is {call.state.value if call else 'gone'} ({where})"
+    if isinstance(change, ApprovalChanged):
+        request = change.request
+        return f"approval {request.id} for step {request.step} is {request.state.value} ({where})"
     if isinstance(change, VersionChanged):
         return f"version {change.version} was decided ({where})"
     return f"{what} changed"

@@ -287,6 +287,7 @@ def _call_json(call: Call) -> JsonValue:
         "result": _plain(shown.result) if shown and shown.ok and shown.result is not None else None,
         "error": shown.error if shown else None,
         "waits_for_authority": shown is None and AUTHORITY_NEED in call.requires,
+        "doubt": shown.doubt if shown else "",
         "contradicted": bool(call.contradictions),
     }
 
