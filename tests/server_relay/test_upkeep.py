@@ -1,10 +1,9 @@
-"""Backup while the relay goes on, verification that finds every fault, restore, compaction (rule J, RS-36)."""
+"""Backup while the relay goes on, verification that finds every fault, compaction, files for their owner (RS-36)."""
 
 import asyncio
 import hashlib
 import json
 import os
-import signal
 import sqlite3
 import stat
 from collections.abc import AsyncIterator, Callable
@@ -24,13 +23,11 @@ from server_relay.mailbox.schema import STORED_NO_BITS
 from server_relay.mailbox.sqlite_mailbox import SqliteMailbox
 from server_relay.mailbox.verifying import verify_file
 from server_relay.server import serve
-from sync_core.errors import Closed, StoreDamaged, StoreInUse, StoreUnusable
-from sync_core.frames import BlobPiece, BlobStored, Heads, Hello, Receipt, StreamPosition
+from sync_core.errors import Closed, StoreDamaged, StoreUnusable
+from sync_core.frames import BlobPiece, BlobStored
 from sync_core.ids import StreamName
 from sync_core.limits import BLOB_PIECE_BYTES
 from tests.contracts.mailbox_suite import append, start, stored
-from tests.server_relay.test_main import line_of, stop
-from tests.server_relay.test_main import start as start_process
 from tests.server_relay.wire_client import WireClient, history_entry
 
 TASK, PHONE = "expense/TRIP-118", 700_001
@@ -310,105 +307,3 @@ def test_compaction_gives_back_the_room_of_what_was_deleted(settings: RelaySetti
         await mailbox.close()
 
     asyncio.run(grown_and_shrunk())
-
-
-# --- restore ----------------------------------------------------------------------------------------------------------
-
-
-async def test_devices_bring_back_what_a_backup_lacks(settings: RelaySettings, tmp_path: Path) -> None:
-    """Rule J: every stream has a new epoch, so a device that read further says what it holds."""
-    await fill(settings)
-    assert await asyncio.to_thread(main, ["backup", "--db", str(settings.db), "--to", str(tmp_path / "b.db")]) == 0
-    relay = await serve(settings)
-    async with await WireClient.open(relay.port, "phone") as phone:
-        await phone.follow(TASK)
-        (before,) = (await phone.next(Heads)).streams
-        await phone.push(TASK, history_entry(TASK, PHONE, 21, "phone"))
-        await phone.receipts(1)
-    await relay.close()
-    replaced = await asyncio.to_thread(restore, settings.db, tmp_path / "b.db")
-    assert replaced is not None
-    assert verify_file(replaced).entries == 42
-    assert verify_file(settings.db).problems == ()
-    assert stat.S_IMODE(settings.db.stat().st_mode) == 0o600
-    relay = await serve(settings)
-    async with await WireClient.open(relay.port, "phone") as phone:
-        await phone.send(Hello(TASK, (StreamPosition(StreamName.HISTORY, before.epoch, 21, bytes(16)),)))
-        (after,) = (await phone.next(Heads)).streams
-        assert (after.head, after.tail_from) == (20, 1)
-        assert after.epoch != before.epoch
-        await phone.push(TASK, history_entry(TASK, PHONE, 21, "phone"))
-        assert (await phone.next(Receipt)).first_relay_seq == 21
-    await relay.close()
-
-
-def test_a_running_relay_keeps_its_store(tmp_path: Path) -> None:
-    db, backup = tmp_path / "relay.db", tmp_path / "backup.db"
-    asyncio.run(fill(RelaySettings(db=db, port=0)))
-    assert main(["backup", "--db", str(db), "--to", str(backup)]) == 0
-    process = start_process("--db", db, "--port", "0", "--json")
-    line_of(process)
-    before = db.stat().st_ino
-    with pytest.raises(StoreInUse):
-        restore(db, backup)
-    with pytest.raises(StoreInUse):
-        verify_file(db)
-    assert main(["restore", "--db", str(db), "--from", str(backup)]) == 1
-    assert db.stat().st_ino == before
-    assert stop(process, signal.SIGTERM) == 0
-    assert main(["restore", "--db", str(db), "--from", str(backup)]) == 0
-    assert db.stat().st_ino != before
-
-
-def test_a_backup_that_is_not_sound_takes_no_place(settings: RelaySettings, tmp_path: Path) -> None:
-    asyncio.run(fill(settings))
-    main(["backup", "--db", str(settings.db), "--to", str(tmp_path / "b.db")])
-    with sqlite3.connect(tmp_path / "b.db") as connection:
-        connection.execute("DELETE FROM entries WHERE relay_seq = 3")
-    connection.close()
-    before = settings.db.read_bytes()
-    with pytest.raises(StoreDamaged, match="place 3 is missing"):
-        restore(settings.db, tmp_path / "b.db")
-    with pytest.raises(StoreUnusable, match="one file"):
-        restore(settings.db, settings.db)
-    assert settings.db.read_bytes() == before
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["b.db", "relay.db"]
-
-
-@pytest.mark.parametrize("there", [None, b"", b"damaged" * 1_000])
-def test_a_store_that_is_lost_or_unreadable_is_replaced(
-    settings: RelaySettings, tmp_path: Path, there: bytes | None
-) -> None:
-    asyncio.run(fill(settings))
-    main(["backup", "--db", str(settings.db), "--to", str(tmp_path / "b.db")])
-    settings.db.unlink()
-    settings.db.with_name("relay.db-wal").write_bytes(b"an old log")
-    if there is not None:
-        settings.db.write_bytes(there)
-    replaced = restore(settings.db, tmp_path / "b.db")
-    assert verify_file(settings.db).entries == 41
-    assert not settings.db.with_name("relay.db-wal").exists()
-    assert replaced is not None
-    assert replaced.with_name(f"{replaced.name}-wal").read_bytes() == b"an old log"
-    if there is not None:
-        assert replaced.read_bytes() == there
-
-
-def test_a_stopped_relays_own_store_may_be_the_backup_with_what_is_in_its_log_only(
-    settings: RelaySettings, tmp_path: Path
-) -> None:
-    process = start_process("--db", settings.db, "--port", "0", "--json")
-    port = line_of(process)["port"]
-    assert isinstance(port, int)
-
-    async def pushed() -> None:
-        async with await WireClient.open(port, "phone") as phone:
-            await phone.push(TASK, history_entry(TASK, PHONE, 1, "phone"))
-            await phone.receipts(1)
-
-    asyncio.run(pushed())
-    process.send_signal(signal.SIGKILL)
-    process.communicate(timeout=60)
-    assert settings.db.with_name("relay.db-wal").stat().st_size > 0
-    restore(tmp_path / "new.db", settings.db)
-    assert verify_file(tmp_path / "new.db").entries == 1
