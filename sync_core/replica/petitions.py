@@ -253,7 +253,11 @@ class Petitions:
         # What was begun before this tick is committed, or was told not to be.
         self._begun.clear()
         late = [ref for ref, petition in self._open.items() if self._core.now_ms >= petition.deadline_ms]
-        self._give_up(late, NeedsAuthority("The authority did not answer in time.", hint=_LATER))
+        asked = [ref for ref in late if self._open[ref].asked]
+        self._give_up(asked, NeedsAuthority("The authority did not answer in time.", hint=_LATER))
+        sentence = "The authority was not asked: what this device holds of the task is still on its way to the relay."
+        waiting = [ref for ref in late if ref not in asked]
+        self._give_up(waiting, NeedsAuthority(sentence, hint="Wait for synced(), then call the step again."))
 
     def on_link_lost(self) -> None:
         """Nothing will be answered in this session."""

@@ -255,6 +255,15 @@ def test_a_claim_waits_until_what_waits_here_is_stored(phone: Guarded) -> None:
     assert len(phone.sent(Claim)) == 1
 
 
+def test_a_claim_that_waits_too_long_for_what_is_on_its_way_says_so(phone: Guarded) -> None:
+    phone.confirm("x", 1)
+    ref = phone.claim()
+    phone.wait(10_200)
+    assert "on its way" in phone.error(ref).sentence
+    phone.store_all()
+    assert phone.sent(Claim) == []
+
+
 def test_a_claim_waits_for_the_heads_of_the_session(phone: Guarded) -> None:
     phone.drop_link()
     phone.log_in()
