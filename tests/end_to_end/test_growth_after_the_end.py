@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from server_relay.lifetimes import CLEANED_ENTRY_BYTES, CLEANED_TASK_BYTES, TOMBSTONE_BYTES
+from server_relay.mailbox.verifying import verify_file
 from sync_core.document.view import CompletionState
 from sync_core.endpoint.task import Task
 from tests.end_to_end.lifetime_devices import (
@@ -74,6 +75,7 @@ async def test_of_an_ended_task_no_more_is_left_than_the_formula_says(times: int
         await desktop.synced(timeout_s=60)
         assert there.completion.state is CompletionState.COMPLETED
         assert (len(there.view.calls), there.slots["amount"].value) == (2 * times, times - 1)
+    assert verify_file(tmp_path / "relay.db").problems == ()
     said = 2 * times * len(SAID)
     calls = 2 * times
     # Two records and one result for each call are all that grows with the work, beside the document itself.
@@ -96,6 +98,7 @@ async def test_of_an_ended_task_no_more_is_left_than_the_formula_says(times: int
         async with device(tmp_path, "desktop", relay) as desktop:
             await desktop.synced(timeout_s=60)
         await until(lambda: is_empty(relay))
+    assert verify_file(tmp_path / "relay.db").problems == ()
     for name in ("relay", "phone", "desktop"):
         assert content_bytes(tmp_path, name) <= EMPTY_FILE_BYTES + TOMBSTONE_BYTES, name
         assert rows(tmp_path, "tombstones", name) == 1

@@ -40,6 +40,9 @@ async def test_a_completed_task_loses_its_conversation_everywhere_and_nothing_el
         assert (await there.notes.read("worklog")).text.count("step") == 3
         assert there.slots["amount"].value == 249
         await assert_converged(phone, desktop, KEY)
+        report = await task.replay()
+        assert report.equal
+        assert report.gaps == ()
         blobs = (await relay.metrics()).mailbox.blobs
         assert blobs == rows(tmp_path, "blobs", "phone") == 3
         assert [info.state async for info in desktop.tasks()] == ["completed"]

@@ -24,6 +24,7 @@ from sync_core.frames import (
     Refusal,
     RefusalCode,
     Refused,
+    SnapshotOffer,
     StreamHead,
 )
 from sync_core.ids import StreamName
@@ -131,6 +132,23 @@ def test_after_the_grace_time_history_and_its_blobs_go_and_the_rest_stays(harnes
     writes = len(harness.writes)
     pass_s(harness, 2 * GRACE_S)
     assert [write for write in harness.writes[writes:] if not isinstance(write, PassTime)] == []
+
+
+def test_the_snapshots_of_what_stays_stay(harness: Harness) -> None:
+    phone = completed(harness)
+    before = epochs(harness)
+    for name, covers in ((STATE, 3), (HISTORY, 2)):
+        data = f"snapshot of {name.value}".encode()
+        phone.send(BlobPiece(TASK, sha(data), 0, len(data), data))
+        phone.send(SnapshotOffer(f"{TASK}:{name.value}", before[name], covers, b"d" * 32, sha(data)))
+    assert len(image(harness).blobs) == 4
+    pass_s(harness, 2 * GRACE_S)
+    kept = {sha(RESULT), sha(b"snapshot of state")}
+    assert {blob.sha256 for blob in image(harness).blobs} == kept
+    offers = {head.name: head.snapshot for head in phone.hello(TASK).streams}
+    assert offers[HISTORY] is None
+    assert offers[STATE] is not None
+    assert offers[STATE].sha256 == sha(b"snapshot of state")
 
 
 def test_a_task_that_another_device_edited_unread_is_not_cleaned_up_before_it_is_completed_again(

@@ -234,11 +234,12 @@ class Fleet:
     def settle(self, rounds: int = 200) -> None:
         """Carry frames until nobody has anything to say."""
         for _ in range(rounds):
-            if not sum(self._exchange(device) for device in self.devices):
+            if not sum(self.exchange(device) for device in self.devices):
                 return
         raise AssertionError("the devices and their relay never come to rest")
 
-    def _exchange(self, device: Device) -> int:
+    def exchange(self, device: Device) -> int:
+        """Carry what a device has to say, and what it is answered; return how many frames that were."""
         if device.link is None:
             return 0
         frames, device.outgoing = device.outgoing, []

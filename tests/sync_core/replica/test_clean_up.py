@@ -8,6 +8,7 @@ from server_relay.config import RelaySettings
 from sync_core.document.view import CompletionState
 from sync_core.entry import EntryKind
 from sync_core.errors import Purged, VersionMismatch
+from sync_core.replica import commands as c
 from sync_core.replica import effects as e
 from sync_core.replica.changes import EntrySetAside, HistoryChanged, TaskPurged
 from tests.sync_core.replica.ending_devices import (
@@ -72,6 +73,29 @@ def test_a_device_that_was_away_over_a_clean_up_brings_nothing_back() -> None:
     fleet.settle()
     assert [item.message for item in phone.view.history] == ['"a new word"']
     fleet.assert_converged()
+
+
+def test_a_result_whose_entry_was_not_sent_before_the_clean_up_is_sent_again() -> None:
+    fleet, phone, desktop = cleaning()
+    complete(phone)
+    fleet.settle()
+    phone.disconnect()
+    phone.call("late", "z" * 10_000)
+    phone.connect()
+    before = fleet.relay.model.stats().blobs
+    while fleet.relay.model.stats().blobs == before:
+        fleet.exchange(phone)
+    phone.disconnect()
+    fleet.settle()
+    assert desktop.view.calls[1, "late"].attempts[0].ok is None
+    sweep(fleet, 2 * GRACE_S)
+    assert fleet.relay.model.stats().blobs == 1
+    phone.connect()
+    fleet.settle()
+    fleet.pass_time(4_000)
+    blob = desktop.view.calls[1, "late"].attempts[0].blob
+    assert blob is not None
+    assert desktop.ask(c.FetchBlob(desktop.ref(), TASK, blob), bytes) == b'"' + b"z" * 10_000 + b'"'
 
 
 def test_an_expired_task_is_gone_everywhere_and_says_why() -> None:
