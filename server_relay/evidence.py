@@ -89,7 +89,7 @@ def note_version(log: TaskLog, decision: VersionDecision, recovered: bool) -> No
     one that turns out to have been decided before a log was lost."""
     guard = log.guard
     if recovered:
-        if decision.version == guard.opened_version:
+        if guard.lost and decision.version == guard.opened_version:
             log.put_guard(replace(guard, opened_version=0))
         return
     state = log.stream(StreamName.STATE)

@@ -143,8 +143,12 @@ class Keyring:
         for key in idle:
             del self._used_ms[key]
             self._rows.pop(key, None)
+        self._grants = {
+            key: grant
+            for key, grant in self._grants.items()
+            if grant is not None and (key[0], grant.place) in self._rows
+        }
         if not self._rows:
-            self._grants.clear()
             self._subjects.clear()
 
     # --- leases ------------------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ __all__ = ["end_lease_of", "petition"]
 
 _NO_AUTHORITY = "This relay does not rule on calls that cannot be undone."
 _NOT_ITS_TASK = "Another task's call has the key, which this device may not see."
+_USED_ATTEMPT = "The attempt's id was used for another grant before."
 _NO_HELLO = "This connection has not said where it is in the task."
 _TEXT_CHARS_MAX = 4_096
 _RELEASES_MAX = 16
@@ -65,12 +66,17 @@ def _claim(
         return NO_READS
     place = new_row(log.subject, log.task, claim.version, claim.step, claim.tool, claim.entity).place
     call = (claim.version, claim.step, claim.tool, claim.arguments_digest)
-    reads = keeper.read(ReadKeys(*log.key, (place,), calls=(call,) if claim.needs_approval else ()), known)
+    calls = (call,) if claim.needs_approval else ()
+    reads = keeper.read(ReadKeys(*log.key, (place,), attempts=(claim.attempt,), calls=calls), known)
     if reads:
         return reads
     row = keeper.ring.row(log.subject, place, turn.now_ms)
     asker = keeper.asker(turn, log, grant, row, session, claim.attempt)
     decision = decide_claim(row, claim, asker, known.approvals.get(call, ()))
+    if decision.grant is not None and keeper.ring.grant(*log.key, claim.attempt) is not None:
+        # Its outcome would be taken for that of the call which had the id before.
+        _decline(turn, session, claim, "attempt", _USED_ATTEMPT)
+        return NO_READS
     if asker.ended and row is not None and row.task != log.task:
         turn.errands.append(Errand(log.subject, row.task, None, LeaseOver(place)))
     keeper.apply(turn, log, decision)

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from server_relay.records import LowerBarrier
-from sync_core.entry import CallOutcome, Entry, EntryKind, encode_record
+from sync_core.entry import CallOutcome, Entry, EntryKind, VersionDecision, encode_record
 from sync_core.errors import StoreFull
 from sync_core.frames import RefusalCode, StreamPosition
 from sync_core.ids import AUTHORITY_DEVICE, StreamName
@@ -336,6 +336,15 @@ def test_an_outcome_that_is_called_recovered_closes_nothing_where_nothing_was_lo
     said = CallOutcome("pay", 1, "x", True, result='"forged"', token=7)
     eve.client.push(TASK, eve.entry(said), recovered=True)
     eve.client.push(TASK, eve.entry(said))
+    assert phone.claim().verdict is VERDICT.GRANTED
+
+
+def test_a_version_that_is_called_recovered_closes_nothing_where_nothing_was_lost(
+    harness: Harness, phone: Petitioner
+) -> None:
+    eve = Petitioner(harness, "eve", "eve/write")
+    eve.client.push(TASK, eve.entry(VersionDecision(1, "eve")), recovered=True)
+    assert eve.refusals() == []
     assert phone.claim().verdict is VERDICT.GRANTED
 
 

@@ -118,6 +118,17 @@ def test_a_late_outcome_settles_an_open_doubt_and_contradicts_a_verdict(
     assert desktop.claim("second").verdict is VERDICT.RETIRED
 
 
+def test_the_id_of_an_attempt_is_used_for_one_grant(phone: Petitioner, desktop: Petitioner) -> None:
+    """Else its outcome would settle another call, or nobody's."""
+    granted, attempt = phone.claim("first"), phone.last_attempt
+    assert desktop.claim("second", attempt=attempt).verdict is VERDICT.REFUSED
+    assert phone.claim("second", attempt=attempt, entity=ENTITY).verdict is VERDICT.REFUSED
+    phone.outcome(granted, "first", attempt=attempt, ok=False, result=None)
+    assert phone.claim("first", attempt=attempt).verdict is VERDICT.REFUSED
+    assert desktop.kinds() == [Granted, Settled]
+    assert desktop.claim("first").verdict is VERDICT.GRANTED
+
+
 # --- what outlives what -----------------------------------------------------------------------------------------------
 
 
