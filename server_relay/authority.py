@@ -277,6 +277,8 @@ def decide_doubt(row: KeyRow | None, settle: SettleDoubt, asker: Asker, grant: G
     """Decide a verdict; `grant` is that of the row's last attempt. What is settled so already is granted again."""
     if not asker.may_write:
         return Decision(code="role", sentence="This device may read only.")
+    if row is None and settle.version > asker.version:
+        return Decision(code="version", sentence=f"The task's business version is {asker.version}.")
     row = row or new_row(asker.subject, asker.task, settle.version, settle.step, settle.tool, settle.entity)
     rulings: tuple[Ruling, ...] = ()
     if row.state is KeyState.RUNNING:

@@ -178,6 +178,12 @@ def test_a_probe_says_that_it_is_one_and_a_reader_says_nothing() -> None:
     )
 
 
+def test_nothing_is_said_in_advance_of_a_version_that_does_not_stand() -> None:
+    behind = replace(ASKER, opened_version=0)
+    assert decide_doubt(None, replace(settle(True), version=2), behind, None).code == "version"
+    assert decide_doubt(None, settle(True), behind, None).code == ""
+
+
 def test_a_verdict_on_a_lease_that_is_over_doubts_first() -> None:
     row, grant_row = grant()
     decision = decide_doubt(row, settle(False), replace(ASKER, ended="away"), grant_row)
