@@ -5,6 +5,7 @@ from msgspec.structs import replace
 
 from server_relay.effects import ReadDue, Received, Tick
 from server_relay.records import EmptyStream, PassTime, PurgeTask, TaskImage
+from sync_core.errors import StoreFull
 from sync_core.frames import (
     BlobMissing,
     BlobPiece,
@@ -216,3 +217,19 @@ def test_a_task_that_was_just_written_to_does_not_end_in_that_turn() -> None:
     assert image(harness).stored_no == 2
     assert not [write for write in harness.writes if isinstance(write, PurgeTask)]
     assert image(harness).tombstone is None
+
+
+def test_a_disk_that_is_full_when_it_is_time_to_look_costs_nobody_the_connection() -> None:
+    harness = expiring()
+    phone = harness.login("phone")
+    phone.push(TASK, decided(1))
+    harness.tick(TTL_S * 1000)
+    harness.tick(600_000)
+    phone.push(TASK, said(1))
+    harness.model.fail_next(StoreFull("The disk is full."))
+    harness.tick(600_000)
+    assert harness.relay.counts["commits_failed"] == 1
+    assert phone.closed is None
+    phone.push(TASK, decided(1), said(1))
+    pass_s(harness, 2 * TTL_S)
+    assert image(harness).stored_no == 0

@@ -19,6 +19,7 @@ from tests.sync_core.replica.ending_devices import (
     complete,
     held,
     pair,
+    purge,
     reopen,
     say,
     sweep,
@@ -114,3 +115,23 @@ def test_an_expired_task_is_gone_everywhere_and_says_why() -> None:
     with pytest.raises(VersionMismatch):
         reopen(desktop, 3)
         reopen(desktop, 2)
+
+
+@pytest.mark.parametrize("years", [-10, 10])
+def test_a_devices_own_clock_ends_nothing(years: int) -> None:
+    fleet, phone, desktop = cleaning()
+    purge(phone)
+    fleet.settle()
+    reopen(phone)
+    desktop.open()
+    complete(phone)
+    fleet.settle()
+    for device in (phone, desktop):
+        device.wall_ms += years * 365 * 24 * 3_600_000
+    say(phone, "still here")
+    fleet.pass_time(10_000)
+    for device in (phone, desktop):
+        assert [item.message for item in device.view.history] == ['"still here"']
+        assert len(device.disk.tombstones()) == 1
+        assert device.view.completion.state is CompletionState.COMPLETED
+    fleet.assert_converged()
