@@ -5,6 +5,7 @@ import os
 import re
 import ssl
 from asyncio import BaseTransport, WriteTransport
+from collections import Counter
 from http import HTTPStatus
 from pathlib import Path
 from typing import cast
@@ -20,6 +21,8 @@ __all__ = ["Door", "TlsFiles", "named_hosts", "names_host", "raise_open_files"]
 _LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 _HOST = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<name>[A-Za-z0-9._-]+))(?::[0-9]{1,5})?")
 _FILES_BESIDE_SOCKETS = 64
+_TOLD_SOCKETS = 64
+"""Sockets of one address beyond its bound of connections: they are told why they are closed; further ones are not."""
 
 
 class Door:
@@ -30,10 +33,29 @@ class Door:
     """
 
     def __init__(self, settings: RelaySettings) -> None:
-        self.sockets = self.cut_off = 0
+        self.cut_off = 0
+        self._of_address: Counter[str] = Counter()
         self._sockets_max = settings.connections_max + settings.connections_before_login_max
+        self._of_address_max = settings.connections_per_address_max + _TOLD_SOCKETS
         self._hosts = named_hosts(settings.hosts, settings.host)
         self.connection = self._connection_class()
+
+    @property
+    def sockets(self) -> int:
+        """How many sockets are open."""
+        return self._of_address.total()
+
+    def _lets_in(self, address: str) -> bool:
+        if self.sockets >= self._sockets_max or self._of_address[address] >= self._of_address_max:
+            self.cut_off += 1
+            return False
+        self._of_address[address] += 1
+        return True
+
+    def _left(self, address: str) -> None:
+        self._of_address[address] -= 1
+        if not self._of_address[address]:
+            del self._of_address[address]
 
     def check_request(self, websocket: ServerConnection, request: Request) -> Response | None:
         """Refuse a request that names another host than this relay's, or two origins at once; which origins may
@@ -48,21 +70,21 @@ class Door:
         door = self
 
         class Counted(ServerConnection):
-            counted = False
+            counted_as: str | None = None
 
             def connection_made(self, transport: BaseTransport) -> None:
-                if door.sockets >= door._sockets_max:
-                    door.cut_off += 1
+                peer = transport.get_extra_info("peername")
+                address = str(peer[0]) if peer else ""
+                if not door._lets_in(address):
                     # The loop's own transports need not be of asyncio's classes: uvloop's are not.
                     cast(WriteTransport, transport).abort()
                     return
-                door.sockets += 1
-                self.counted = True
+                self.counted_as = address
                 super().connection_made(transport)
 
             def connection_lost(self, exc: Exception | None) -> None:
-                if self.counted:
-                    door.sockets -= 1
+                if self.counted_as is not None:
+                    door._left(self.counted_as)
                     super().connection_lost(exc)
 
         return Counted

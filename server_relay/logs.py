@@ -3,15 +3,18 @@
 import logging
 import sys
 import time
+import traceback
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Literal
 
 from server_relay.notes import Note, as_json_line, as_text
 
-__all__ = ["LOGGER_NAME", "RelayLog", "silent_logger", "write_log"]
+__all__ = ["LOGGER_NAME", "RelayLog", "failure", "silent_logger", "write_log"]
 
 LOGGER_NAME = "segue.relay"
 _LINES_PER_SECOND_MAX = 100
+_PLACES_MAX = 8
 _LEVELS = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
 
@@ -53,9 +56,23 @@ class _Lines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         found = getattr(record, "note", None)
-        # Another program's record has no note; its traceback could hold anything, so it is not written.
-        note = found if isinstance(found, Note) else Note("logged", {"by": record.name, "text": record.getMessage()})
+        note = found if isinstance(found, Note) else _of_another(record)
         return as_json_line(note, at) if self._as_json else f"{at} {note.level} {as_text(note)}"
+
+
+def _of_another(record: logging.LogRecord) -> Note:
+    """What a library logs could hold anything; only where it comes from is told."""
+    error = record.exc_info[0] if record.exc_info else None
+    level = "error" if record.levelno >= logging.ERROR else "warning"
+    where = {"by": record.name, "at_line": f"{record.filename}:{record.lineno}"}
+    return Note("logged", {**where, "error": error.__name__ if error else ""}, level)
+
+
+def failure(error: BaseException) -> Note:
+    """Return what is told of an error that nobody foresaw: its type and where it happened, not what it says."""
+    places = traceback.extract_tb(error.__traceback__)[-_PLACES_MAX:]
+    where = " ".join(f"{Path(place.filename).name}:{place.lineno}" for place in reversed(places))
+    return Note("failed", {"error": type(error).__name__, "where": where}, "error")
 
 
 def silent_logger() -> logging.Logger:
@@ -66,10 +83,11 @@ def silent_logger() -> logging.Logger:
 
 
 def write_log(style: Literal["text", "json"]) -> None:
-    """Have the notes written to standard error, and nothing else of them anywhere."""
+    """Have the notes written to standard error, and of what asyncio logs only where it comes from."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Lines(style))
-    logger = logging.getLogger(LOGGER_NAME)
-    logger.handlers = [handler]
-    logger.propagate = False
-    logger.setLevel(logging.INFO)
+    for name, level in ((LOGGER_NAME, logging.INFO), ("asyncio", logging.WARNING)):
+        logger = logging.getLogger(name)
+        logger.handlers = [handler]
+        logger.propagate = False
+        logger.setLevel(level)

@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import socket
+import stat
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -39,6 +40,8 @@ class Control:
         """Begin to listen; return why that is not possible, '' if it is. The store must be open: it is the lock."""
         try:
             with contextlib.suppress(FileNotFoundError):
+                if not stat.S_ISSOCK(self._path.lstat().st_mode):
+                    return "the path is taken"
                 self._path.unlink()
             listening = socket.socket(socket.AF_UNIX)
             try:

@@ -13,8 +13,9 @@ from pathlib import Path
 from server_relay.command.output import answer, fail, guarded
 from server_relay.command.service import Service
 from server_relay.config import RelaySettings
-from server_relay.logs import write_log
+from server_relay.logs import RelayLog, failure, write_log
 from server_relay.settings import HELP, SETTING_NAMES, Configured, flag_of, is_list, is_switch, read_relay_settings
+from sync_core.errors import SegueError
 
 __all__ = ["COMMANDS", "loop_factory", "run"]
 
@@ -85,6 +86,13 @@ def _serve(settings: RelaySettings, as_json: bool) -> int:
         why = error.strerror if isinstance(error, socket.gaierror) else os.strerror(error.errno or 0)
         sentence = f"The relay cannot listen on {settings.host}:{settings.port}: {why}."
         return fail({"code": "address", "sentence": sentence, "hint": ""}, sentence, as_json)
+    except SegueError:
+        raise
+    except Exception as error:
+        # What an error says could hold content, and a traceback shows it.
+        RelayLog().put(failure(error))
+        sentence = f"The relay failed ({type(error).__name__}); its log says where."
+        return fail({"code": "failed", "sentence": sentence, "hint": "Report it."}, sentence, as_json)
 
 
 async def _until_stopped(settings: RelaySettings, as_json: bool) -> int:

@@ -10,7 +10,7 @@ import pytest
 from server_relay import logs
 from server_relay.admission import Grant, LoginRefused, Role
 from server_relay.config import RelaySettings
-from server_relay.logs import LOGGER_NAME, RelayLog, write_log
+from server_relay.logs import LOGGER_NAME, RelayLog, failure, write_log
 from server_relay.notes import Note, as_json_line, as_text
 from server_relay.server import serve
 from sync_core.frames import Login, Receipt
@@ -27,11 +27,12 @@ Lines = Callable[[], list[str]]
 @pytest.fixture
 def lines(capsys: pytest.CaptureFixture[str]) -> Iterator[Lines]:
     """What was written to standard error since the last look; the logger is left as it was."""
-    logger = logging.getLogger(LOGGER_NAME)
-    before = (logger.handlers[:], logger.propagate, logger.level)
+    loggers = [logging.getLogger(name) for name in (LOGGER_NAME, "asyncio")]
+    before = [(logger.handlers[:], logger.propagate, logger.level) for logger in loggers]
     yield lambda: capsys.readouterr().err.splitlines()
-    logger.handlers, logger.propagate = before[:2]
-    logger.setLevel(before[2])
+    for logger, (handlers, propagate, level) in zip(loggers, before, strict=True):
+        logger.handlers, logger.propagate = handlers, propagate
+        logger.setLevel(level)
 
 
 def test_no_value_ends_a_line_or_looks_like_another_field() -> None:
@@ -56,10 +57,11 @@ def test_lines_are_text_or_json(lines: Lines) -> None:
     for style in ("text", "json"):
         write_log(style)  # type: ignore[arg-type]
         RelayLog().put(Note("login", {"device": "phone"}))
-        logging.getLogger(LOGGER_NAME).warning("from elsewhere\n%s", FORGED)
+        logging.getLogger("asyncio").warning("from elsewhere\n%s", FORGED)
     first, other, as_json, other_json = lines()
     assert first.endswith("Z info login device=phone")
-    assert ' text="from elsewhere\\n' in other
+    assert " warning logged by=asyncio at_line=test_logs.py:" in other
+    assert "elsewhere" not in other + other_json
     assert json.loads(as_json) | {"at": ""} == {"at": "", "level": "info", "event": "login", "device": "phone"}
     assert json.loads(other_json)["event"] == "logged"
 
@@ -114,3 +116,13 @@ async def test_a_running_relay_writes_lines_that_programs_can_read(tmp_path: Pat
     assert [document["event"] for document in documents] == ["login", "closed"]
     assert documents[1]["reason"] == "protocol_error"
     assert "content" not in " ".join(told)
+
+
+def test_an_error_that_nobody_foresaw_is_told_by_type_and_place_only() -> None:
+    try:
+        raise KeyError("the content")
+    except KeyError as error:
+        note = failure(error)
+    assert note.fields["error"] == "KeyError"
+    assert str(note.fields["where"]).startswith("test_logs.py:")
+    assert "content" not in as_text(note)

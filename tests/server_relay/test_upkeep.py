@@ -307,3 +307,12 @@ def test_compaction_gives_back_the_room_of_what_was_deleted(settings: RelaySetti
         await mailbox.close()
 
     asyncio.run(grown_and_shrunk())
+
+
+async def test_a_file_in_the_place_of_the_control_socket_is_left_alone(settings: RelaySettings) -> None:
+    control_path(settings.db).write_text("mine")
+    service = await Service.start(settings)
+    async with await WireClient.open(service.port, "phone"):
+        assert ask(settings.db, "compact") is None
+    await service.close()
+    assert control_path(settings.db).read_text() == "mine"
