@@ -32,7 +32,7 @@ from sync_core.replica.outbox import Outbox
 from sync_core.replica.stream import StreamReplica
 from sync_core.replica.writes import NumberEntries, PutEntry, QuarantineEntry, SetWriter
 from sync_core.scan import Scan, scan_update
-from tests.simulation.mutants_guarded import GUARDED_MUTANTS
+from tests.simulation.mutants_borders import BORDER_MUTANTS
 from tests.simulation.patching import Context, late_writes, patched
 from tests.simulation.schedule import run_seed
 
@@ -268,7 +268,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("call cached by arguments", _call_cached_by_arguments),
     Mutant("finished call runs again", _finished_call_runs_again),
     Mutant("merge against the current text", _merge_against_current_text),
-    *(Mutant(name, apply) for name, apply in GUARDED_MUTANTS),
+    *(Mutant(name, apply) for name, apply in BORDER_MUTANTS),
 )
 
 

@@ -1,4 +1,4 @@
-"""Planted faults of calls that cannot be undone: at the device, at the authority, and between the two."""
+"""Planted faults of the borders: calls that cannot be undone, at the device and at the authority, and purges."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,11 +10,13 @@ from server_relay.key_records import ApprovalRow, KeyState
 from server_relay.records import PutKeys
 from sync_core.document.document import TaskDocument
 from sync_core.entry import EntryKind, decode_record
+from sync_core.replica import frames, recovery
+from sync_core.replica.link import Link
 from sync_core.replica.writes import PutEntry
 from sync_core.rulings import ApprovalRequest
 from tests.simulation.patching import Context, late_writes, patched
 
-__all__ = ["GUARDED_MUTANTS"]
+__all__ = ["BORDER_MUTANTS"]
 
 
 def _effect_before_intent() -> Context:
@@ -83,10 +85,20 @@ def _failure_recorded_as_success() -> Context:
     return patched((TaskDocument, "end_call", end_call))
 
 
-GUARDED_MUTANTS: tuple[tuple[str, Callable[[], Context]], ...] = (
+def _tombstone_ignored() -> Context:
+    """A device takes a log that was purged for one that was lost, and brings everything back."""
+
+    def is_over(self: Link, task: Any, frame: Any) -> bool:
+        return False
+
+    return patched((Link, "_is_over", is_over), (frames, "empty_log", recovery.start_epoch))
+
+
+BORDER_MUTANTS: tuple[tuple[str, Callable[[], Context]], ...] = (
     ("effect before intent", _effect_before_intent),
     ("lease frees instead of doubting", _lease_frees),
     ("fencing token ignored", _token_ignored),
     ("approval read from the document", _approval_from_document),
     ("failure recorded as success", _failure_recorded_as_success),
+    ("tombstone ignored", _tombstone_ignored),
 )
