@@ -157,7 +157,9 @@ class Checks:
             record = decode_record(entry.kind, entry.payload)
             plan = self.world.faults.plan
             honest = entry.writer in self._senders and not plan.hostile and not self._may_set_aside
-            if honest and isinstance(record, CallOutcome) and record.attempt not in begun:
+            if not honest or not isinstance(record, CallOutcome) or (record.token and not record.ok):
+                continue  # A grant that was never begun is reported without an intent.
+            if record.attempt not in begun:
                 raise Violation(f"{device.label} has the outcome of {record.step} without its intent")
 
     def _check_arrival_order(self, device: "Device", task: str, entries: list[Entry]) -> None:
