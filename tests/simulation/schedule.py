@@ -51,7 +51,8 @@ def build(seed: int) -> tuple[World, int]:
     endings = Random(f"{seed} endings")
     if endings.random() < 0.2:
         mix.endings = endings.choice((1.0, 3.0))
-        mix.purges = endings.choice((0.0, 0.2, 0.5))
+        # A purge is said once in a session, and Push and Purge keep their order: no websocket does otherwise.
+        mix.purges = endings.choice((0.0, 0.2, 0.5)) if plan.weather.in_order else 0.0
         mix.versions = mix.versions or endings.choice((0.0, 0.2))
     world = World(seed, plan, snapshot_tail_entries=tail_entries, thorough=seed % 16 == 0, outside_enforces=enforces)
     if mix.guarded:
