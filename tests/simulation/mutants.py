@@ -261,14 +261,14 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("outbox by writer, not by commit", _outbox_by_writer),
     Mutant("payload left out beyond Hello", _elision_beyond_hello),
     Mutant("epoch and chain ignored", _epoch_and_chain_ignored),
-    Mutant("writer id kept across a restore", _writer_kept_across_restore, seeds=(24,)),
+    Mutant("writer id kept across a restore", _writer_kept_across_restore, seeds=(544, 1345)),
     Mutant("guard off", _guard_off, seeds=(40,)),
     Mutant("snapshot from the live document", _snapshot_from_live_document, seeds=(36,)),
     Mutant("token taken from the document", _token_from_document),
     Mutant("call cached by arguments", _call_cached_by_arguments),
     Mutant("finished call runs again", _finished_call_runs_again),
     Mutant("merge against the current text", _merge_against_current_text),
-    *(Mutant(name, apply) for name, apply in BORDER_MUTANTS),
+    *(Mutant(name, apply, seeds) for name, apply, seeds in BORDER_MUTANTS),
 )
 
 

@@ -94,11 +94,12 @@ def _tombstone_ignored() -> Context:
     return patched((Link, "_is_over", is_over), (frames, "empty_log", recovery.start_epoch))
 
 
-BORDER_MUTANTS: tuple[tuple[str, Callable[[], Context]], ...] = (
-    ("effect before intent", _effect_before_intent),
-    ("lease frees instead of doubting", _lease_frees),
-    ("fencing token ignored", _token_ignored),
-    ("approval read from the document", _approval_from_document),
-    ("failure recorded as success", _failure_recorded_as_success),
-    ("tombstone ignored", _tombstone_ignored),
+# Each with a seed that has caught it.
+BORDER_MUTANTS: tuple[tuple[str, Callable[[], Context], tuple[int, ...]], ...] = (
+    ("effect before intent", _effect_before_intent, (6,)),
+    ("lease frees instead of doubting", _lease_frees, (116,)),
+    ("fencing token ignored", _token_ignored, (104,)),
+    ("approval read from the document", _approval_from_document, (43,)),
+    ("failure recorded as success", _failure_recorded_as_success, (39,)),
+    ("tombstone ignored", _tombstone_ignored, (65,)),
 )

@@ -44,12 +44,12 @@ def build(seed: int) -> tuple[World, int]:
     mix = _draw_mix(rng)
     guarded = Random(f"{seed} guarded")
     enforces = guarded.random() < 0.5
-    if guarded.random() < 0.25:
+    if guarded.random() < 0.2:
         _guard(mix, guarded, enforces)
         if guarded.random() < 0.2:
             plan = replace(plan, hostile=(*plan.hostile, "forger"))
     endings = Random(f"{seed} endings")
-    if endings.random() < 0.2:
+    if endings.random() < 0.15:
         mix.endings = endings.choice((1.0, 3.0))
         # A purge is said once in a session, and Push and Purge keep their order: no websocket does otherwise.
         mix.purges = endings.choice((0.0, 0.2, 0.5)) if plan.weather.in_order else 0.0
