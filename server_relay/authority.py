@@ -77,11 +77,19 @@ class Decision(msgspec.Struct, frozen=True):
     releases: tuple[tuple[str, str], ...] = ()
 
 
-def new_row(subject: str, task: str, version: int, step: str, tool: str, entity: str) -> KeyRow:
-    """Return the row of a key that nobody has opened."""
+def new_row(subject: str, task: str, version: int, step: str, tool: str, entity: str, era: int = 1) -> KeyRow:
+    """Return the row of a key that nobody has opened.
+
+    `era` is the subject's: the generations of an entity begin above all that an earlier era can have reached, so no key
+    of a log that was lost is ever made again for another call.
+    """
     if entity:
-        return KeyRow(entity_place(subject, tool, entity), tool, entity, 1)
+        return KeyRow(entity_place(subject, tool, entity), tool, entity, _next_generation(0, era))
     return KeyRow(idempotency_key(subject, task, version, step), tool)
+
+
+def _next_generation(generation: int, era: int) -> int:
+    return max(generation, (era - 1) << 32) + 1
 
 
 def key_of(subject: str, row: KeyRow) -> str:
@@ -94,7 +102,7 @@ def key_of(subject: str, row: KeyRow) -> str:
 
 def decide_claim(row: KeyRow | None, claim: Claim, asker: Asker, approvals: tuple[ApprovalRow, ...] = ()) -> Decision:
     """Decide a claim; `approvals` are those of exactly this call."""
-    row = row or new_row(asker.subject, asker.task, claim.version, claim.step, claim.tool, claim.entity)
+    row = row or new_row(asker.subject, asker.task, claim.version, claim.step, claim.tool, claim.entity, asker.keys.era)
     if not asker.may_write:
         return _refused(claim, asker, row, ClaimVerdict.REFUSED, "This device may read only.")
     if claim.version != asker.version:
@@ -114,7 +122,7 @@ def decide_claim(row: KeyRow | None, claim: Claim, asker: Asker, approvals: tupl
     if row.state is KeyState.RETIRED and not claim.checked:
         if not row.entity or row.task != asker.task or row.version >= claim.version:
             return _refused(claim, asker, row, ClaimVerdict.RETIRED, "It did not happen, and will not be tried again.")
-        row = replace(row, generation=row.generation + 1)
+        row = replace(row, generation=_next_generation(row.generation, asker.keys.era))
     if _behind_barrier(row, claim.version, asker):
         return _refused(claim, asker, row, ClaimVerdict.IN_DOUBT, _LOST)
     approval = _approval_for(approvals, asker.principal)
@@ -279,7 +287,8 @@ def decide_doubt(row: KeyRow | None, settle: SettleDoubt, asker: Asker, grant: G
         return Decision(code="role", sentence="This device may read only.")
     if row is None and settle.version > asker.version:
         return Decision(code="version", sentence=f"The task's business version is {asker.version}.")
-    row = row or new_row(asker.subject, asker.task, settle.version, settle.step, settle.tool, settle.entity)
+    era = asker.keys.era
+    row = row or new_row(asker.subject, asker.task, settle.version, settle.step, settle.tool, settle.entity, era)
     rulings: tuple[Ruling, ...] = ()
     if row.state is KeyState.RUNNING:
         if not asker.ended:
@@ -339,7 +348,8 @@ def release(row: KeyRow, era: int) -> KeyRow | None:
     undo: the key of a call is for one effect, and an attempt that still runs, or did not happen, stays what it is."""
     if not row.entity or row.state not in (KeyState.DONE, KeyState.IN_DOUBT):
         return None
-    return KeyRow(row.place, row.tool, row.entity, row.generation + 1, era=era, token=row.token, task=row.task)
+    generation = _next_generation(row.generation, era)
+    return KeyRow(row.place, row.tool, row.entity, generation, era=era, token=row.token, task=row.task)
 
 
 # --- after a lost log -------------------------------------------------------------------------------------------------

@@ -136,7 +136,7 @@ class Keeper:
         """Logs of these epochs were found lost: no version of the task is open, and the subject is behind its barrier;
         the subject's row was read before."""
         log.put_guard(lost_guard(log.guard, epochs))
-        turn.writes.append(PutKeys(*log.key, self.ring.raise_barrier(log.subject)))
+        turn.writes.append(PutKeys(*log.key, self.ring.raise_barrier(log.subject, turn.now_ms)))
         self.counts["losses_found"] += 1
 
     def _opened(self, subject: str, rows: Iterable[KeyRow]) -> SubjectRow | None:

@@ -15,6 +15,7 @@ from server_relay.key_records import ERA_MAX, GrantRow, KeyRow, KeyState, Subjec
 __all__ = ["Keyring", "Lease"]
 
 _KEEP_MS = 10_000
+_HOUR_MS = 3_600_000
 
 _Place = tuple[str, str]
 
@@ -111,11 +112,15 @@ class Keyring:
         """Put a grant."""
         self._grants[subject, task, grant.attempt] = grant
 
-    def raise_barrier(self, subject: str) -> SubjectRow:
-        """Begin a new era behind its barrier, unless no key was opened in the one that the last loss began."""
+    def raise_barrier(self, subject: str, now_ms: int) -> SubjectRow:
+        """Begin a new era behind its barrier, unless no key was opened in the one that the last loss began.
+
+        It is not below the hours of relay time: a store that is lost again and again counts its losses from the start,
+        and its tokens and generations are to lie above those of every store before it.
+        """
         before = self._subjects[subject]
         if before.barrier < before.era or before.opened:
-            era = min(before.era + 1, ERA_MAX)
+            era = min(max(before.era + 1, now_ms // _HOUR_MS), ERA_MAX)
             self._subjects[subject] = SubjectRow(era, era)
         return self._subjects[subject]
 

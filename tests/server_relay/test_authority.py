@@ -189,8 +189,8 @@ def test_an_entity_has_one_key_for_all_steps_versions_and_tasks() -> None:
 
 def test_what_was_undone_is_free_in_the_next_generation_under_another_key() -> None:
     row, _ = in_state(DONE, BY_ENTITY)
-    after = release(row, 3)
-    assert after == KeyRow(row.place, TOOL, ENTITY, 2, era=3, token=row.token, task=TASK)
+    after = release(row, 1)
+    assert after == KeyRow(row.place, TOOL, ENTITY, 2, era=1, token=row.token, task=TASK)
     assert key_of(SUBJECT, after) != key_of(SUBJECT, row)
     again, _ = grant(replace(BY_ENTITY, attempt="a2", arguments_digest=OTHER_DIGEST), row=after)
     assert (again.generation, again.token) == (2, row.token + 1)
@@ -263,6 +263,20 @@ def test_a_new_generation_is_open_and_its_token_is_above_all_before_the_loss() -
     granted, _ = grant(replace(BY_ENTITY, attempt="a2"), LOST, undone)
     assert granted.token > row.token
     assert granted.token >> 32 == 2
+
+
+def test_no_key_of_a_lost_log_is_made_again_for_another_call_on_the_entity() -> None:
+    """The device that knows how far the entity had come is away: what is opened meanwhile lies beyond all of that."""
+    before, _ = in_state(DONE, BY_ENTITY)
+    keys = {entity_key(SUBJECT, TOOL, ENTITY, before.generation + further) for further in range(1_000)}
+    settled = decide_doubt(None, settle(True, entity=ENTITY), LOST, None).row
+    assert settled is not None
+    undone = release(settled, 2)
+    retired = decide_doubt(None, settle(False, entity=ENTITY), LOST, None).row
+    brought_back = release(replace(before, era=0), 2)
+    for row in (settled, undone, retired, brought_back):
+        assert row is not None
+        assert key_of(SUBJECT, row) not in keys
 
 
 FOUND_DOUBT = KeyRow("p", TOOL, ENTITY, 2, IN_DOUBT, 0, ERA + 5, TASK, "pay", 1, DIGEST, "a9")
