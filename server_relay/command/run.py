@@ -86,7 +86,7 @@ def _serve(settings: RelaySettings, as_json: bool) -> int:
         why = error.strerror if isinstance(error, socket.gaierror) else os.strerror(error.errno or 0)
         sentence = f"The relay cannot listen on {settings.host}:{settings.port}: {why}."
         return fail({"code": "address", "sentence": sentence, "hint": ""}, sentence, as_json)
-    except SegueError:
+    except (SegueError, ModuleNotFoundError):
         raise
     except Exception as error:
         # What an error says could hold content, and a traceback shows it.
