@@ -56,6 +56,23 @@ async def test_devices_bring_back_what_a_backup_lacks(settings: RelaySettings, t
     await relay.close()
 
 
+def test_every_stream_of_a_restored_store_has_a_new_epoch_and_every_subject_its_barrier(
+    settings: RelaySettings, tmp_path: Path
+) -> None:
+    """Also where no device read further than the backup: a key could be granted twice."""
+    asyncio.run(fill(settings))
+    assert main(["backup", "--db", str(settings.db), "--to", str(tmp_path / "b.db")]) == 0
+    restore(settings.db, tmp_path / "b.db")
+    epochs, barriers = [], []
+    for path in (tmp_path / "b.db", settings.db):
+        connection = sqlite3.connect(path)
+        epochs += [epoch for (epoch,) in connection.execute("SELECT epoch FROM streams")]
+        barriers.append(connection.execute("SELECT count(*) FROM subjects WHERE barrier > 0").fetchone()[0])
+        connection.close()
+    assert len(set(epochs)) == len(epochs) == 6
+    assert barriers == [0, 2]
+
+
 def test_a_running_relay_keeps_its_store(tmp_path: Path) -> None:
     db, backup = tmp_path / "relay.db", tmp_path / "backup.db"
     asyncio.run(fill(RelaySettings(db=db, port=0)))

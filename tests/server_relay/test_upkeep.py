@@ -141,6 +141,8 @@ async def test_commits_and_reads_go_on_during_a_backup_and_are_in_it(
     rows = [stored(number, number, name=StreamName.HISTORY, size=20_000) for number in range(1, 401)]
     await mailbox.commit([start(StreamName.HISTORY), append(*rows[:300])])
     backup = asyncio.create_task(mailbox.back_up(tmp_path / "backup.db"))
+    # It is begun before the first of these commits.
+    await asyncio.sleep(0)
     for row in rows[300:400]:
         await mailbox.commit([append(row)])
         assert (await mailbox.stats()).entries == row.relay_seq
