@@ -7,12 +7,16 @@ import stat
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from server_relay.__main__ import main
 from server_relay.command.restoring import restore
 from server_relay.config import RelaySettings
 from server_relay.mailbox.verifying import verify_file
 from server_relay.server import serve
+from sync_core.endpoint.endpoint import Endpoint
+from sync_core.endpoint.link import Backoff
+from sync_core.endpoint.opening import Opening
 from sync_core.errors import StoreDamaged, StoreInUse, StoreUnusable
 from sync_core.frames import Heads, Hello, Receipt, StreamPosition
 from sync_core.ids import StreamName
@@ -54,6 +58,54 @@ async def test_devices_bring_back_what_a_backup_lacks(settings: RelaySettings, t
         await phone.push(TASK, history_entry(TASK, PHONE, 21, "phone"))
         assert (await phone.next(Receipt)).first_relay_seq == 21
     await relay.close()
+
+
+async def test_endpoints_bring_back_all_that_an_old_backup_lacks(settings: RelaySettings, tmp_path: Path) -> None:
+    """What the phone wrote after the backup, and what only the desktop still holds of it, reaches a third device."""
+    relay = await serve(settings)
+    port = relay.port
+
+    def device(name: str) -> Opening[Endpoint]:
+        return Endpoint.open(
+            tmp_path / f"{name}.db",
+            subject="acme",
+            device=name,
+            relay=f"ws://127.0.0.1:{port}",
+            backoff=Backoff(first_s=0.01, cap_s=0.05),
+        )
+
+    async with device("desktop") as desktop:
+        async with device("phone") as phone:
+            task = await phone.task(TASK, create=True)
+            await task.slots.confirm("before", 1)
+            await phone.synced()
+            assert (
+                await asyncio.to_thread(main, ["backup", "--db", str(settings.db), "--to", str(tmp_path / "b.db")]) == 1
+            )
+            await relay.close()
+            assert (
+                await asyncio.to_thread(main, ["backup", "--db", str(settings.db), "--to", str(tmp_path / "b.db")]) == 0
+            )
+            relay = await serve(replace(settings, port=port))
+            await task.slots.confirm("after", 2)
+            await task.history.append({"role": "user", "content": "after"})
+            await phone.synced(timeout_s=30)
+            shared = await desktop.task(TASK)
+            await desktop.synced(timeout_s=30)
+            assert shared.slots["after"].value == 2
+        # The phone is gone for good; the relay goes back to the backup.
+        await relay.close()
+        await asyncio.to_thread(restore, settings.db, tmp_path / "b.db")
+        assert verify_file(settings.db).entries < verify_file(settings.db.with_name("relay.db.replaced-1")).entries
+        relay = await serve(replace(settings, port=port))
+        await desktop.synced(timeout_s=30)
+        async with device("tablet") as tablet:
+            late = await tablet.task(TASK)
+            await tablet.synced(timeout_s=30)
+            assert (late.slots["before"].value, late.slots["after"].value) == (1, 2)
+            assert [item["content"] for item in await late.history.items()] == ["after"]
+        await relay.close()
+    assert verify_file(settings.db).problems == ()
 
 
 def test_every_stream_of_a_restored_store_has_a_new_epoch_and_every_subject_its_barrier(
