@@ -69,6 +69,8 @@ async def test_a_store_that_was_used_is_sound(settings: RelaySettings) -> None:
 STREAM = "(SELECT id FROM streams WHERE head = 20 LIMIT 1)"
 FAULTS = {
     "bytes are damaged": f"UPDATE entries SET wire = zeroblob(9) WHERE relay_seq = 5 AND stream = {STREAM}",
+    "has 20 entries up to 21, its row says 21": f"UPDATE entries SET writer_seq = 21 WHERE relay_seq = 4 AND stream ="
+    f" {STREAM}; UPDATE writers SET next_seq = 22",
     "UTF-8": f"UPDATE entries SET wire = CAST(x'ff' AS TEXT) WHERE relay_seq = 5 AND stream = {STREAM}",
     "the chain breaks at place 7": f"UPDATE entries SET chain = zeroblob(16) WHERE relay_seq = 7 AND stream = {STREAM}",
     "place 3 is missing": f"DELETE FROM entries WHERE relay_seq = 3 AND stream = {STREAM}",
