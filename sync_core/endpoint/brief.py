@@ -74,6 +74,7 @@ _TITLES = {
     "approvals": "Approvals (a person decides; until then these calls wait):",
     "planned": "Planned (wait for a device that can run them):",
     "failed": "Failed (may be made again):",
+    "retired": "Did not happen (their keys are used up; only a new business version may make them):",
     "calls": "Calls that were made (do not make them again):",
     "notes": "Notes:",
 }
@@ -251,6 +252,8 @@ def _call_parts(view: TaskView, version: int) -> list[_Part]:
     for (of_version, step), call in sorted(view.calls.items()):
         if of_version == version and call.tool not in MODEL_TOOL_NAMES:
             section, rank = _SECTION_OF_STATE.get(call.state, ("calls", 3))
+            if section == "failed" and call.shown is not None and call.shown.retired:
+                section = "retired"
             parts.append(_Part(section, step, _call_text(call), _call_json(call), rank))
     return parts
 

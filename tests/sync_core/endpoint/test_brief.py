@@ -310,6 +310,13 @@ def test_a_guarded_call_in_doubt_tells_why_and_a_planned_one_that_it_waits_for_t
     assert told["waits_for_authority"] is True  # type: ignore[index, call-overload]
 
 
+def test_a_call_whose_key_is_used_up_is_not_told_as_one_to_make_again() -> None:
+    attempt = Attempt("a1", 1, "phone", "pay", Effect.IRREVERSIBLE, "d", None, 0, ok=False, retired=True)
+    call = Call("pay", 1, CallState.FAILED, (attempt,), attempt, tool="pay")
+    brief, _ = tell(_view(calls=(call,)), 1, "work", None)
+    assert "only a new business version may make them" in brief.text and "may be made again" not in brief.text
+
+
 def test_a_contradiction_stands_beside_the_verdict() -> None:
     attempt = Attempt("a1", 1, "phone", "pay", Effect.IRREVERSIBLE, "d", None, 0, ok=False)
     against = Contradicted("k", "pay", 1, "a1", 1, True, "phone")
