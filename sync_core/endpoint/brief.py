@@ -268,6 +268,9 @@ def _call_text(call: Call) -> str:
         line += f"\n  {_data('error', shown.error, author=shown.device)}"
     if shown is not None and shown.doubt:
         line += f"\n  {_data('doubt', shown.doubt)}"
+    if call.recorded_twice:
+        devices = sorted({attempt.device for attempt in call.attempts if attempt.ok})
+        line += f"\n  (run more than once, by {', '.join(devices)})"
     for contradiction in call.contradictions:
         said = "it happened" if contradiction.happened else "it did not happen"
         line += f"\n  (settled as above; {contradiction.device} reported afterwards that {said})"

@@ -227,6 +227,7 @@ async def test_a_step_run_apart_on_both_devices_keeps_both_and_shows_one(ends: T
         await there.call("other", read_invoice, "b.pdf")
     for task in (here, there):
         assert task.calls["invoice"].recorded_twice
+        assert "run more than once, by desktop, phone" in task.brief().text
         assert task.calls["invoice"].device == here.calls["invoice"].device
         assert task.calls["other"].state is CallState.KEY_CONFLICT
         with pytest.raises(KeyReused):
