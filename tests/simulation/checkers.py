@@ -16,7 +16,7 @@ from sync_core.ids import split_stream, stream_id
 from sync_core.replica import effects as fx
 from sync_core.replica.changes import EntryQuarantined, EntrySetAside, TaskDiverged
 from sync_core.replica.commands import AwaitSynced
-from sync_core.replica.writes import DropTask, PutEntry, Write
+from sync_core.replica.writes import DropTask, PutEntry, StartEpoch, Write
 from sync_core.wire import decode_relay, join
 from tests.simulation import peek
 from tests.simulation.driver import Violation
@@ -133,6 +133,9 @@ class Checks:
                     self._senders.setdefault(entry.writer, device)
                 elif not write.own and entry.relay_seq is not None:
                     arrived.setdefault(entry.stream.rpartition(":")[0], []).append(entry)
+            elif isinstance(write, StartEpoch):
+                # The order begins anew with the log.
+                jumped = True
             elif isinstance(write, DropTask):
                 arrived.pop(write.task, None)
                 if self._destroyed:

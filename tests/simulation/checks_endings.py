@@ -7,10 +7,9 @@ instead is that it stays away.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from server_relay.records import MailboxWrite, PurgeTask, StoredEntry
+from server_relay.records import MailboxWrite, PurgeTask
 from sync_core.document.view import CompletionState, TaskView
-from sync_core.entry import entry_hash
-from sync_core.ids import stream_id
+from sync_core.entry import Entry, entry_hash
 from tests.simulation import peek
 from tests.simulation.driver import Violation
 
@@ -41,8 +40,8 @@ class EndingChecks:
         """Before a commit: what a purge takes away."""
         for write in writes:
             if isinstance(write, PurgeTask):
-                log = peek.mailbox_log(self.world.relay.mailbox, write.subject, write.task)
-                self._dying.setdefault(write.task, set()).update(_entries(write.task, log))
+                log = peek.mailbox_entries(self.world.relay.mailbox, write.subject, write.task)
+                self._dying.setdefault(write.task, set()).update(map(_named, log))
 
     def relay_synced(self) -> None:
         """What was committed is durable: it is gone for good."""
@@ -62,25 +61,25 @@ class EndingChecks:
                 op.lost = True
         world = self.world
         for task, dead in self._dead.items():
-            log = peek.mailbox_log(world.relay.mailbox, world.subject, task)
-            back = dead & _entries(task, log)
-            if back:
-                raise Violation(f"{len(back)} entries of {task} are at the relay again, though it was purged")
+            log = peek.mailbox_entries(world.relay.mailbox, world.subject, task)
+            back = [entry for entry in log if _named(entry) in dead]
+            if any(entry.vouched_by is not None for entry in back):
+                raise Violation(f"{len(back)} entries of {task} were brought back, though it was purged")
+            # What a device sent, and never heard that it was stored, is its unsent work: it is sent once more.
+            gone = dead - {_named(entry) for entry in back}
             # What was read of a task that a device does not follow is judged when it is opened there again.
-            holders = [device for device in world.devices if self._follows(device, task)]
-            for device in holders:
-                for entry in peek.entries_of(device.disk, task):
-                    if (entry.stream, entry.writer, entry.writer_seq, entry_hash(entry)) in dead:
-                        raise Violation(
-                            f"{device.label} still holds {entry.stream} {entry.writer_seq}, though it was purged"
-                        )
+            for device in world.devices:
+                rows = peek.entries_of(device.disk, task) if self._follows(device, task) else ()
+                held = next((entry for entry in rows if _named(entry) in gone), None)
+                if held is not None:
+                    raise Violation(f"{device.label} still holds {held.stream} {held.writer_seq}, though it was purged")
 
     def _follows(self, device: "Device", task: str) -> bool:
         return any(followed.task == task for followed in device.disk.followed_tasks())
 
 
-def _entries(task: str, log: list[StoredEntry]) -> set[_Entry]:
-    return {(stream_id(task, stored.name), stored.writer, stored.writer_seq, stored.content_hash) for stored in log}
+def _named(entry: Entry) -> _Entry:
+    return entry.stream, entry.writer, entry.writer_seq, entry_hash(entry)
 
 
 def check_endings(world: "World", task: str, view: TaskView) -> None:

@@ -53,7 +53,13 @@ class GuardedChecks:
 
         The device may have stood still since it was granted: then others may have had the key meanwhile.
         """
-        same = [(n, other) for n, other in enumerate((*self.world.journal.guarded, op)) if other.key == op.key]
+        first = 0
+        if self._lost and not self._loss_is_known():
+            # A store was deleted while nobody came who had seen what it held: a stated border.
+            first = self._lost
+            self._denials.append(_Denial(op.key, self._lost))
+        grants = (*self.world.journal.guarded, op)
+        same = [(n, other) for n, other in enumerate(grants) if n >= first and other.key == op.key]
         tokens = {other.token for _, other in same}
         if len(tokens) < len(same):
             raise Violation(f"the key of {op.step} was granted twice with token {op.token}")
@@ -65,9 +71,6 @@ class GuardedChecks:
 
     def _check_over(self, number: int, op: GuardedOp) -> None:
         """Somebody has had the key since: so it was known that this attempt did nothing, or somebody said so."""
-        if number < self._lost and not self._loss_is_known():
-            # A store was deleted while nobody came who had seen what it held: a stated border.
-            self._denials.append(_Denial(op.key, self._lost))
         said_so = op.ending is Ending.DID_NOT_HAPPEN and op.asked_to_record
         if not said_so and not self._is_denied(number, op):
             raise Violation(f"the key of {op.step} was granted again, though nobody knows how it ended on {op.device}")

@@ -67,12 +67,9 @@ def rebuilt(world: "World", device: "Device", task: str) -> tuple[TaskDocument, 
         for entry in entries
         if entry.kind is EntryKind.SNAPSHOT and entry.blob and (data := device.disk.load_blob(task, entry.blob))
     }
-    fill(document, merged, [entry for entry in entries if not _is_unstored_snapshot(entry)], snapshots)
+    whole = [entry for entry in entries if entry.kind is not EntryKind.SNAPSHOT or entry.blob in snapshots]
+    fill(document, merged, whole, snapshots)
     return document, tables
-
-
-def _is_unstored_snapshot(entry: Entry) -> bool:
-    return entry.kind is EntryKind.SNAPSHOT and entry.relay_seq is None
 
 
 def rebuilt_view(world: "World", device: "Device", task: str) -> TaskView:
