@@ -221,6 +221,9 @@ class Petitions:
         granted = isinstance(frame, ClaimAnswer) and frame.verdict is ClaimVerdict.GRANTED
         if late is None or late.task is None or not granted or late.task.document is None:
             return
+        if self._table.get(late.task.key) is not late.task:
+            # The task was evicted meanwhile: there is nothing here any more to write it into.
+            return
         assert isinstance(frame, ClaimAnswer) and isinstance(late.frame, Claim)
         self._forget_attempt(late)
         self._table.touch(late.task)

@@ -5,11 +5,12 @@ import pytest
 from sync_core.document.calls import Call, CallBegun, CallRecorded, CallState
 from sync_core.entry import Effect
 from sync_core.errors import InDoubt, SegueError
-from sync_core.petitions import ClaimVerdict
+from sync_core.frames import Push
+from sync_core.petitions import ClaimAnswer, ClaimVerdict
 from sync_core.replica import commands as c
 from sync_core.rulings import SettledBy
 from tests.sync_core.replica.fleet import TASK, Device, Fleet
-from tests.sync_core.replica.guarded import ARGUMENTS, DIGEST
+from tests.sync_core.replica.guarded import ARGUMENTS, DIGEST, Guarded
 
 LEASE_MS = 31_000
 
@@ -236,3 +237,14 @@ def test_what_a_device_brought_back_is_vouched_for_in_its_own_file_as_in_all_oth
     rows = [[entry for stream in image.streams for entry in stream.entries] for image in images]
     assert rows[0] == rows[1]
     assert {entry.vouched_by for entry in rows[0]} == {"desktop"}
+
+
+def test_a_late_grant_of_a_task_that_was_evicted_meanwhile_writes_nothing() -> None:
+    phone = Guarded()
+    ref = phone.claim()
+    phone.handle(c.EvictTask(phone.ref(), TASK))
+    assert isinstance(phone.error(ref), SegueError)
+    phone.handle(c.OpenTask(phone.ref(), TASK))
+    phone.forget()
+    phone.hear(ClaimAnswer(TASK, ref, ClaimVerdict.GRANTED, "key", 1))
+    assert (phone.unsent(), phone.sent(Push)) == ([], [])
