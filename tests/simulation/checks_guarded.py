@@ -54,7 +54,7 @@ class GuardedChecks:
         The device may have stood still since it was granted: then others may have had the key meanwhile.
         """
         first = 0
-        if self._lost and not self._loss_is_known():
+        if self._lost and not self._loss_is_known(op):
             # A store was deleted while nobody came who had seen what it held: a stated border.
             first = self._lost
             self._denials.append(_Denial(op.key, self._lost))
@@ -117,9 +117,12 @@ class GuardedChecks:
         """The relay's store was deleted."""
         self._lost = len(self.world.journal.guarded)
 
-    def _loss_is_known(self) -> bool:
-        row = peek.subject_row(self.world.relay.mailbox, self.world.subject)
-        return row.era > 1
+    def _loss_is_known(self, op: GuardedOp) -> bool:
+        """Whether the relay has heard that what stood on the key is lost: of the task's logs, or of an entity."""
+        mailbox, subject = self.world.relay.mailbox, self.world.subject
+        if op.entity:
+            return peek.subject_row(mailbox, subject).era > 1
+        return bool(peek.task_guard(mailbox, subject, op.task).past)
 
     # --- what people say ----------------------------------------------------------------------------------------------
 

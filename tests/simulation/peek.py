@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from server_relay.key_records import SubjectRow
+from server_relay.key_records import SubjectRow, TaskGuard
 from server_relay.records import StoredEntry, StreamImage
 from sync_core.entry import Entry, EntryKind
 from sync_core.ids import StreamName, split_stream
@@ -28,6 +28,7 @@ __all__ = [
     "row_of",
     "streams_of",
     "subject_row",
+    "task_guard",
     "waiting_of",
 ]
 
@@ -150,6 +151,12 @@ def mailbox_entries(mailbox: MailboxModel, subject: str, task: str) -> list[Entr
 def subject_row(mailbox: MailboxModel, subject: str) -> SubjectRow:
     """Return what the relay keeps of a subject's keys as a whole."""
     return mailbox._current._keys._subjects.get(subject, SubjectRow())
+
+
+def task_guard(mailbox: MailboxModel, subject: str, task: str) -> TaskGuard:
+    """Return what guards a task at the relay."""
+    kept = mailbox._current._tasks.get((subject, task))
+    return TaskGuard() if kept is None else kept.guard
 
 
 def is_recovered(stored: StoredEntry) -> bool:
