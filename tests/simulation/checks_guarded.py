@@ -114,7 +114,7 @@ class GuardedChecks:
             raise Violation(f"the effect of {op.step} took place {len(deeds)} times, on {who}")
 
     def relay_lost(self) -> None:
-        """The relay's store was deleted."""
+        """The relay's store was deleted, or put back from a copy that does not know of every task."""
         self._lost = len(self.world.journal.guarded)
 
     def _loss_is_known(self, op: GuardedOp) -> bool:
