@@ -45,6 +45,7 @@ class GuardedChecks:
         self._denials: list[_Denial] = []
         self._said: set[str | None] = set()
         self._lost = 0
+        self._unknowing: set[str] = set()
 
     # --- grants and effects -------------------------------------------------------------------------------------------
 
@@ -54,7 +55,7 @@ class GuardedChecks:
         The device may have stood still since it was granted: then others may have had the key meanwhile.
         """
         first = 0
-        if self._lost and not self._loss_is_known(op):
+        if op.attempt in self._unknowing:
             # A store was deleted while nobody came who had seen what it held: a stated border.
             first = self._lost
             self._denials.append(_Denial(op.key, self._lost))
@@ -117,12 +118,14 @@ class GuardedChecks:
         """The relay's store was deleted, or put back from a copy that does not know of every task."""
         self._lost = len(self.world.journal.guarded)
 
-    def _loss_is_known(self, op: GuardedOp) -> bool:
-        """Whether the relay has heard that what stood on the key is lost: of the task's logs, or of an entity."""
+    def _note_grant(self, task: str, ruling: Granted) -> None:
+        """Note a grant of a relay that has not heard that what stood on the key is lost."""
         mailbox, subject = self.world.relay.mailbox, self.world.subject
-        if op.entity:
-            return peek.subject_row(mailbox, subject).era > 1
-        return bool(peek.task_guard(mailbox, subject, op.task).past)
+        is_known = bool(peek.task_guard(mailbox, subject, task).past)
+        if ruling.entity:
+            is_known = peek.subject_row(mailbox, subject).era > 1
+        if self._lost and not is_known:
+            self._unknowing.add(ruling.attempt)
 
     # --- what people say ----------------------------------------------------------------------------------------------
 
@@ -184,6 +187,8 @@ class GuardedChecks:
         match ruling:
             case Approved():
                 self._check_approver(task, ruling)
+            case Granted():
+                self._note_grant(task, ruling)
             case Settled(by=SettledBy.HOLDER):
                 self._check_holder(ruling)
             case Settled(happened=False):
