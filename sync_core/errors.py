@@ -289,7 +289,7 @@ class ResultUnavailable(SegueError):
 
     code = "result_unavailable"
     status = 503
-    default_hint = "Connect a device that holds the result, or run a new step."
+    default_hint = "Connect a device that holds the result; a new step runs the tool again."
 
 
 class StoreInUse(SegueError):

@@ -111,7 +111,11 @@ def _answer(facts: Facts) -> Answer:
     lines += ["", "Which route?"]
     lines += [line for each in answers for line in _route_lines(each)]
     missing = counted[Severity.HIGH]
-    lines += ["", f"Guarantees that are missing: {missing}." if missing else "No guarantee is missing."]
+    unknown = " What is not known is said above." if any("not known" in each.sentence for each in findings) else ""
+    lines += [
+        "",
+        f"Guarantees that are missing: {missing}." if missing else f"No guarantee is known to be missing.{unknown}",
+    ]
     return Answer(document, tuple(lines), ExitStatus.REFUSED if missing else ExitStatus.DONE)
 
 

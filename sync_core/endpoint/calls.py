@@ -92,7 +92,10 @@ class CallPath:
                 raise asyncio.CancelledError
             started = True
             value = await tool.invoke(bound, begun.idempotency_key, begun.token)
-        except (Exception, asyncio.CancelledError) as error:
+        except (KeyboardInterrupt, SystemExit, GeneratorExit, Crashed):
+            raise
+        except BaseException as error:
+            # Whatever a tool raises, the call has ended here: without an outcome it would seem to run for ever.
             unsure = granted is not None and started and not isinstance(error, DidNotHappen)
             await self._end(handle, step, begun, error=_told(error), unsure=unsure)
             raise

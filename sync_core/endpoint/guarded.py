@@ -34,6 +34,11 @@ from sync_core.values import canonical
 
 __all__ = ["UNKNOWN", "Granted", "ask_authority", "settle", "to_the_end"]
 
+_DOUBT_HINT = (
+    "Find out whether it happened and settle it. After a lost log, once every device has been there, an admin may lift"
+    " the barrier instead."
+)
+
 UNKNOWN = object()
 """Stands for the result of a call of which only is known that it happened."""
 
@@ -178,7 +183,8 @@ async def _refusal(question: _Question, answer: ClaimAnswer) -> SegueError:
             return RunningElsewhere(f"Step {step} is being run{_holder(question, answer)} on {answer.holder_device}.")
         case ClaimVerdict.IN_DOUBT:
             handle.opened.doubted[handle.version, step] = (question.tool.name, question.entity)
-            return InDoubt(f"Nobody knows whether step {step} happened{_holder(question, answer)}: {reason}.")
+            sentence = f"Nobody knows whether step {step} happened{_holder(question, answer)}: {reason}."
+            return InDoubt(sentence, hint=_DOUBT_HINT)
         case ClaimVerdict.NEEDS_APPROVAL:
             return await _needs_approval(question)
         case ClaimVerdict.RETIRED:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from sync_core.document.calls import Attempt, Call, CallState
 from sync_core.endpoint.handle import Handle
+from sync_core.entry import Effect
 from sync_core.errors import InDoubt, KeyReused, ResultUnavailable
 from sync_core.replica.commands import FetchBlob
 from sync_core.rulings import Contradicted
@@ -108,10 +109,15 @@ async def recorded_text(handle: Handle, call: Call) -> str:
     if shown.result is not None:
         return shown.result
     if shown.blob is None:
+        again = (
+            "it happened, and a new step would do it again: look at the outside system"
+            if shown.effect is Effect.IRREVERSIBLE
+            else "then use a new step"
+        )
         raise ResultUnavailable(
             f"Step {call.step} ran, but its result could not be recorded.",
             hint="Let the tool return what its annotation says, at most 16 MiB of ASCII JSON (a letter beyond ASCII"
-            " counts as 6 bytes); then use a new step.",
+            f" counts as 6 bytes); {again}.",
         )
     return await blob_text(handle, call.step, shown.blob)
 

@@ -32,10 +32,15 @@ class Probed(msgspec.Struct, frozen=True):
     """What a probe found out at the outside system.
 
     `happened` is None while it is still not known; `result` is then nothing, else what the tool would have returned.
+    Raises `ValueRefused` for anything else than True, False or None.
     """
 
     happened: bool | None
     result: object = None
+
+    def __post_init__(self) -> None:
+        if self.happened is not None and not isinstance(self.happened, bool):
+            raise refused("What a probe found", "True, False or None", self.happened)
 
 
 Named = object
@@ -97,7 +102,11 @@ class Safeguards:
         """Return the business entity that a call acts on, as canonical JSON; empty for a tool without a `key`."""
         if self._key is None:
             return ""
-        return _bounded(canonical(builtins_of(self._key(arguments)), f"the key of {self._tool}"))
+        entity = self._key(arguments)
+        if entity is None or entity == "":
+            # Calls on different things would share one key, and all but the first would never be made.
+            raise ValueRefused(f"The key of {self._tool} names nothing.", hint="Return what the call acts on.")
+        return _bounded(canonical(builtins_of(entity), f"the key of {self._tool}"))
 
     def released(self, arguments: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
         """Return (tool, entity or label) of each call that this one undoes; a text may be either."""

@@ -139,7 +139,9 @@ class Petitions:
         """Say of a call in doubt whether it happened."""
         self._core.session.check_may_write(EntryKind.CALL)
         if not command.tool:
-            raise ValueRefused(f"Step {command.step} is not in doubt here.", hint="See task.in_doubt().")
+            raise ValueRefused(
+                f"Step {command.step} is not in doubt here.", hint="Only a call in doubt takes a verdict."
+            )
         self._check_reachable()
         frame = SettleDoubt(
             task.key,

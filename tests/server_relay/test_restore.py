@@ -74,22 +74,22 @@ async def test_endpoints_bring_back_all_that_an_old_backup_lacks(settings: Relay
             backoff=Backoff(first_s=0.01, cap_s=0.05),
         )
 
+    async with device("phone") as phone:
+        task = await phone.task(TASK, create=True)
+        await task.slots.confirm("before", 1)
+        await phone.synced()
+        await relay.close()
+        backup = ["backup", "--db", str(settings.db), "--to", str(tmp_path / "b.db")]
+        assert await asyncio.to_thread(main, backup) == 0
+        relay = await serve(replace(settings, port=port))
+        await task.slots.confirm("after", 2)
+        await task.history.append({"role": "user", "content": "after"})
+        await phone.synced(timeout_s=30)
+    # The phone is gone for good.
     async with device("desktop") as desktop:
-        async with device("phone") as phone:
-            task = await phone.task(TASK, create=True)
-            await task.slots.confirm("before", 1)
-            await phone.synced()
-            await relay.close()
-            backup = ["backup", "--db", str(settings.db), "--to", str(tmp_path / "b.db")]
-            assert await asyncio.to_thread(main, backup) == 0
-            relay = await serve(replace(settings, port=port))
-            await task.slots.confirm("after", 2)
-            await task.history.append({"role": "user", "content": "after"})
-            await phone.synced(timeout_s=30)
-            shared = await desktop.task(TASK)
-            await desktop.synced(timeout_s=30)
-            assert shared.slots["after"].value == 2
-        # The phone is gone for good; the relay goes back to the backup.
+        shared = await desktop.task(TASK)
+        await desktop.synced(timeout_s=30)
+        assert shared.slots["after"].value == 2
         await relay.close()
         await asyncio.to_thread(restore, settings.db, tmp_path / "b.db")
         assert verify_file(settings.db).entries < verify_file(settings.db.with_name("relay.db.replaced-1")).entries

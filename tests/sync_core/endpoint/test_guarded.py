@@ -14,6 +14,7 @@ from sync_core.errors import (
     KeyReused,
     NeedsAuthority,
     ReadOnly,
+    ResultUnavailable,
     RunningElsewhere,
     SegueError,
     VersionMismatch,
@@ -326,3 +327,22 @@ async def test_a_handle_that_is_closed_while_its_call_runs_loses_nothing(ends: T
     assert (await ends.phone.task(KEY)).calls["pay"].state is CallState.DONE
     await ends.synced()
     assert bank.amounts == [5]
+
+
+class Torn(BaseException):
+    """What no program foresees."""
+
+
+async def test_whatever_a_tool_raises_leaves_its_call_in_doubt_and_never_running(ends: TwoEndpoints) -> None:
+    @tool
+    async def pay(amount: int, *, idempotency_key: str) -> None:
+        raise Torn
+
+    here, _ = await both(ends)
+    with pytest.raises(Torn):
+        await here.call("pay", pay, 5, idempotency_key="")
+    assert here.calls["pay"].state is CallState.IN_DOUBT
+    await here.settle("pay", happened=True)
+    with pytest.raises(ResultUnavailable) as lost:
+        await here.call("pay", pay, 5, idempotency_key="")
+    assert "would do it again" in str(lost.value.hint) or "runs the tool again" in str(lost.value.hint)

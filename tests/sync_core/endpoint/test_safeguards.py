@@ -130,3 +130,18 @@ def test_safeguards_that_do_not_fit_the_tool_are_refused() -> None:
     for declared, told in refused:
         with pytest.raises(ValueRefused, match=told):
             tool(**declared)(plain)  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize("nothing", [None, ""])
+def test_a_key_that_names_nothing_is_refused(nothing: object) -> None:
+    @tool(key=lambda amount: nothing)
+    def pay(amount: int, *, idempotency_key: str) -> None: ...
+
+    with pytest.raises(ValueRefused, match="names nothing"):
+        pay.safeguards.entity({"amount": 5})
+
+
+@pytest.mark.parametrize("guess", ["maybe", 1, 0, "yes"])
+def test_a_probe_finds_out_that_it_happened_that_it_did_not_or_nothing(guess: object) -> None:
+    with pytest.raises(ValueRefused, match="probe"):
+        Probed(guess)  # type: ignore[arg-type]
