@@ -197,6 +197,21 @@ class Guarded:
     def _rulings(self, approval: str) -> list[Approved | Granted]:
         return [ruling for ruling, _ in self._ruled[approval].all()] if approval in self._ruled else []
 
+    def stands_from(self, approval: str, device: str) -> bool:
+        """Whether a yes that was given on this device is still good for a call; another person's is no reason not to
+        say it too, because it may be the one of whoever makes the call."""
+        unused: set[str] = set()
+        own: set[str] = set()
+        for ruling in self._rulings(approval):
+            if isinstance(ruling, Granted):
+                unused.discard(ruling.approved_by)
+            elif ruling.approved:
+                unused.add(ruling.principal)
+                own |= {ruling.principal} if ruling.device == device else set()
+            else:
+                unused.clear()
+        return bool(unused & own)
+
     def _standing(self, request: RequestedApproval) -> RequestedApproval:
         unused: list[Approved] = []
         last: Approved | None = None

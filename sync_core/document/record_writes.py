@@ -121,16 +121,17 @@ class RecordWrites:
         return ApprovalRequest(step, version, tool, arguments_digest, self._next_n(), shown)
 
     def give_approval(self, approval: str, device: str, approved: bool, reason: str) -> Approval | None:
-        """Return this device's yes or no to a request; None if it said something that was not ruled on yet, or if a
-        yes to it stands.
+        """Return this device's yes or no to a request; None if it said something that was not ruled on yet, or if its
+        yes stands.
 
         Raises `ValueRefused` for a request that is not there, or shows other arguments than it asks to approve.
         """
         request = self._records.guarded.approvals().get(approval)
         if request is None:
             raise ValueRefused("There is no such request for approval.", hint="Take one from task.approvals.")
-        stands = approved and request.state is ApprovalState.APPROVED
-        if stands or self._records.guarded.waits_to_be_ruled(approval, device):
+        guarded = self._records.guarded
+        stands = approved and request.state is ApprovalState.APPROVED and guarded.stands_from(approval, device)
+        if stands or guarded.waits_to_be_ruled(approval, device):
             return None
         return approval_of(request, approved, reason)
 

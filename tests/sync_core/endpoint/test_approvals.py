@@ -171,6 +171,11 @@ async def test_nobody_approves_a_call_of_their_own(office: Office, bank: Bank) -
     await office.synced()
     assert await asked(there, bank) == request
     assert bank.paid == []
+    # The caller's own yes does not keep anybody else from saying it.
+    boss = await (await office.end("boss", Role.APPROVE)).task(KEY)
+    await boss.approve(request)
+    await office.synced()
+    assert await there.call("pay", bank.pay_approved, 100) == "paid 100"
 
 
 async def test_a_rejection_is_told_with_its_reason_and_a_later_yes_counts(office: Office, bank: Bank) -> None:
