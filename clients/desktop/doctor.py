@@ -32,7 +32,7 @@ __all__ = ["doctor"]
 async def doctor(
     given: Given,
     module: Annotated[
-        str | None, typer.Argument(metavar="[TOOLS_MODULE]", help="The module whose tools are looked at.")
+        str | None, typer.Argument(metavar="TOOLS_MODULE", help="The module whose tools are looked at.")
     ] = None,
     tools: Annotated[
         str | None, typer.Option("--tools", metavar="MODULE:ATTRIBUTE", help="The tools in this attribute alone.")

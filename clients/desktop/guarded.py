@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["approvals", "approve", "doubts", "explain", "lift_barrier", "register", "reject", "settle"]
 
 _TaskKey = Annotated[str, typer.Argument(metavar="TASK", help="The task's key, for example expense/TRIP-118.")]
-_OneTask = Annotated[str | None, typer.Argument(metavar="[TASK]", help="Only this task; else all that may have one.")]
+_OneTask = Annotated[str | None, typer.Argument(metavar="TASK", help="Only this task; else all that may have one.")]
 _Request = Annotated[str, typer.Argument(metavar="REQUEST", help="The request's id, or how it begins.")]
 _Step = Annotated[str, typer.Argument(metavar="STEP", help="The step, as `segue doubts` shows it.")]
 

@@ -19,7 +19,7 @@ app = typer.Typer(help="Read, write, append to and merge the notes of a task.", 
 
 _TaskKey = Annotated[str, typer.Argument(metavar="TASK", help="The task's key, for example expense/TRIP-118.")]
 _Name = Annotated[str, typer.Argument(metavar="NOTE", help="The note's name.")]
-_Text = Annotated[str | None, typer.Argument(metavar="[TEXT]", help="The text; without it, standard input.")]
+_Text = Annotated[str | None, typer.Argument(metavar="TEXT", help="The text; without it, standard input.")]
 _File = Annotated[Path | None, typer.Option("--file", help="Take the text from this file.")]
 _Sha256 = Annotated[str | None, typer.Option("--sha256", help="The hash of the text that yours was made from.")]
 _Create = Annotated[bool, typer.Option("--create", help="Start the task if nobody has it.")]

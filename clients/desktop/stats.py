@@ -18,7 +18,7 @@ _SECONDS_A_DAY = 24 * 3600
 
 async def stats(
     session: Session,
-    task: Annotated[str | None, typer.Argument(metavar="[TASK]", help="Only this task, stream by stream.")] = None,
+    task: Annotated[str | None, typer.Argument(metavar="TASK", help="Only this task, stream by stream.")] = None,
     ttl_days: Annotated[
         float | None, typer.Option("--ttl-days", min=0, help="The relay's time to live, to warn of ages.")
     ] = None,
