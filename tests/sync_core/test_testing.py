@@ -35,7 +35,7 @@ async def test_a_users_own_tool_is_run_once_over_a_crash_and_a_change_of_device(
 async def test_apart_keeps_what_each_end_writes_to_itself_until_the_end(tmp_path: Path) -> None:
     async with two_endpoints(tmp_path) as ends:
         here = await ends.phone.task(KEY, create=True)
-        await ends.phone.synced(timeout_s=5)
+        await ends.phone.synced(timeout_s=30)
         there = await ends.desktop.task(KEY)
         async with ends.apart():
             await here.slots.confirm("x", 1)
@@ -47,7 +47,7 @@ async def test_apart_keeps_what_each_end_writes_to_itself_until_the_end(tmp_path
 async def test_what_has_not_converged_is_named_without_its_content(tmp_path: Path) -> None:
     async with two_endpoints(tmp_path) as ends:
         here = await ends.phone.task(KEY, create=True)
-        await ends.phone.synced(timeout_s=5)
+        await ends.phone.synced(timeout_s=30)
         await ends.desktop.task(KEY)
         async with ends.apart():
             await here.slots.confirm("cost_center", "CC-1042")

@@ -88,7 +88,7 @@ async def phone(tmp_path: Path, relay: RelayServer) -> AsyncIterator[Endpoint]:
         await task.slots.propose("amount", 1)
         await task.notes.write("worklog", "a")
         await task.history.append({"role": "user", "content": "go"})
-        await endpoint.synced(timeout_s=5)
+        await endpoint.synced(timeout_s=30)
         yield endpoint
 
 
@@ -108,7 +108,7 @@ async def test_a_handle_that_may_only_read_writes_nothing_and_sends_nothing(
             await WRITES[write](task)
         assert refused.value.status == 403
         assert "Open a new session" in refused.value.hint
-        await reader.synced(timeout_s=5)
+        await reader.synced(timeout_s=30)
         assert await reader.stored(KEY) == before
         assert reader.status.set_aside == 0
         assert RUNS == []
@@ -133,7 +133,7 @@ async def test_a_device_whose_role_may_only_read_writes_nothing_though_its_handl
                 await _delete_then_restore(phone, reader, task)
             else:
                 await WRITES[write](task)
-        await reader.synced(timeout_s=5)
+        await reader.synced(timeout_s=30)
         assert reader.status.unsent == reader.status.set_aside == 0
         if write != "Task.restore":
             assert await reader.stored(KEY) == before
@@ -145,8 +145,8 @@ async def _delete_then_restore(phone: Endpoint, reader: Endpoint, task: Task) ->
     place = next(stream.cursor for stream in (await task.replay()).streams if stream.stream.value == "state")
     async with phone.task(KEY) as deleting:
         await deleting.slots.clear("amount", read=deleting.slots["amount"])
-    await phone.synced(timeout_s=5)
-    await reader.synced(timeout_s=5)
+    await phone.synced(timeout_s=30)
+    await reader.synced(timeout_s=30)
     await task.restore(place)
 
 
@@ -183,7 +183,7 @@ async def test_each_part_takes_a_write_of_the_roles_in_its_row_alone_and_explain
     async with phone.task(KEY) as asking:
         with pytest.raises(NeedsApproval):
             await asking.call("pay", pay, 1)
-    await phone.synced(timeout_s=5)
+    await phone.synced(timeout_s=30)
     async with opened(tmp_path, relay, "other", role) as other:
         task = await other.task(KEY)
         # The version goes last, because it ends what this handle may do.
@@ -196,12 +196,12 @@ async def test_each_part_takes_a_write_of_the_roles_in_its_row_alone_and_explain
             if role in part.roles:
                 await WRITE_OF_PART[part.name](other, task)
                 continue
-            await other.synced(timeout_s=5)
+            await other.synced(timeout_s=30)
             before = await other.stored(KEY)
             with pytest.raises(ReadOnly):
                 await WRITE_OF_PART[part.name](other, task)
             assert await other.stored(KEY) == before
-        await other.synced(timeout_s=5)
+        await other.synced(timeout_s=30)
         assert other.status.set_aside == 0
 
 
@@ -234,7 +234,7 @@ async def test_what_a_hostile_reader_wrote_into_its_own_file_is_refused_and_reac
         assert (await eve.stored(KEY)).digest != before.digest
     stored = (await relay.metrics()).counts["entries_stored"]
     async with opened(tmp_path, relay, "eve", Role.READ) as eve:
-        await eve.synced(timeout_s=5)
+        await eve.synced(timeout_s=30)
         assert await _synced_copy(eve) == before
         assert eve.status.set_aside >= 7
         assert eve.status.unsent == 0
@@ -248,5 +248,5 @@ async def test_what_a_hostile_reader_wrote_into_its_own_file_is_refused_and_reac
 
 async def _synced_copy(endpoint: Endpoint) -> StoredTask:
     async with endpoint.task(KEY):
-        await endpoint.synced(timeout_s=5)
+        await endpoint.synced(timeout_s=30)
         return await endpoint.stored(KEY)

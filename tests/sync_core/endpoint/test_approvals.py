@@ -75,7 +75,7 @@ class Office:
         for _ in range(2):
             for endpoint in self.ends:
                 if endpoint.status.link.value != "offline":
-                    await endpoint.synced(timeout_s=5)
+                    await endpoint.synced(timeout_s=30)
 
 
 @pytest.fixture
@@ -86,11 +86,6 @@ async def office(tmp_path: Path) -> AsyncIterator[Office]:
     for endpoint in office.ends:
         await endpoint.aclose()
     await office.relay.close()
-
-
-@pytest.fixture
-def bank() -> Bank:
-    return Bank()
 
 
 async def asked(task: Task, bank: Bank, amount: int = 100) -> str:

@@ -1,7 +1,6 @@
 """Calls that cannot be undone, on two devices with a real relay: at most once, and what nobody knows is shown."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -23,25 +22,7 @@ from sync_core.keys import idempotency_key
 from sync_core.rulings import SettledBy
 from sync_core.testing import Crashed, TwoEndpoints, assert_converged, crash_at, two_endpoints
 from tests.sync_core.endpoint.bank import Bank, nothing_happened
-from tests.sync_core.endpoint.conftest import KEY
-
-
-@pytest.fixture
-def bank() -> Bank:
-    return Bank()
-
-
-@pytest.fixture
-async def ends(tmp_path: Path) -> AsyncIterator[TwoEndpoints]:
-    async with two_endpoints(tmp_path, subject="acme") as ends:
-        yield ends
-
-
-async def both(ends: TwoEndpoints) -> tuple[Task, Task]:
-    """One task, open on both devices."""
-    here = await ends.phone.task(KEY, create=True)
-    await ends.phone.synced(timeout_s=5)
-    return here, await ends.desktop.task(KEY)
+from tests.sync_core.endpoint.conftest import KEY, both
 
 
 async def again(ends: TwoEndpoints) -> Task:

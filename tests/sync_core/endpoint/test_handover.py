@@ -103,7 +103,7 @@ async def test_a_receiver_reads_it_and_can_neither_give_it_again_nor_change_it(t
         here = await ends.phone.task(KEY, create=True)
         given = await here.hand_over(TEXT)
         assert not given.stored
-        await ends.phone.synced(timeout_s=5)
+        await ends.phone.synced(timeout_s=30)
         assert here.handover is not None
         assert here.handover.stored
         there = await ends.desktop.task(KEY)
@@ -122,7 +122,7 @@ async def test_of_two_given_apart_the_first_at_the_relay_stands_on_both_devices(
     first, second = order
     async with two_endpoints(tmp_path) as ends:
         await ends.phone.task(KEY, create=True)
-        await ends.phone.synced(timeout_s=5)
+        await ends.phone.synced(timeout_s=30)
         await ends.desktop.task(KEY)
         await ends.phone.aclose()
         await ends.desktop.aclose()
@@ -131,7 +131,7 @@ async def test_of_two_given_apart_the_first_at_the_relay_stands_on_both_devices(
                 given = await (await alone.task(KEY)).hand_over(f"From {device}.")
                 assert (given.author, given.stored, given.conflicts) == (device, False, ())
         reopen = {"phone": ends.reopen_phone, "desktop": ends.reopen_desktop}
-        await (await reopen[first]()).synced(timeout_s=5)
+        await (await reopen[first]()).synced(timeout_s=30)
         behind = await reopen[second]()
         await ends.synced()
         assert_stands((await behind.task(KEY)).handover, first, second)
@@ -152,7 +152,7 @@ def assert_stands(given: HandOverText | None, first: str, second: str) -> None:
 async def test_a_watcher_is_told_when_another_hand_over_comes_to_stand(tmp_path: Path) -> None:
     async with two_endpoints(tmp_path) as ends:
         here = await ends.phone.task(KEY, create=True)
-        await ends.phone.synced(timeout_s=5)
+        await ends.phone.synced(timeout_s=30)
         there = await ends.desktop.task(KEY)
         changes = there.changes()
         async with ends.apart():

@@ -337,7 +337,7 @@ async def test_edits_made_while_the_token_was_dead_arrive_once_there_is_a_fresh_
         assert phone.status.reason == "credentials: OSError"
         assert phone.status.unsent >= 5
         fixed.set()
-        await phone.synced(timeout_s=5)
+        await phone.synced(timeout_s=30)
         assert phone.status.unsent == 0
 
 
@@ -350,7 +350,7 @@ async def test_a_wrong_token_is_refused_for_good_and_says_why(tmp_path: Path, re
 async def test_a_device_that_may_only_read_cannot_write(tmp_path: Path, relay: RelayServer) -> None:
     async with _with_token(tmp_path, relay, _token()) as phone:
         await (await phone.task(KEY, create=True)).slots.confirm("x", 1)
-        await phone.synced(timeout_s=5)
+        await phone.synced(timeout_s=30)
         reader = _token(Role.READ, device="reader")
         async with _with_token(tmp_path, relay, reader, "reader") as other:
             task = await other.task(KEY)

@@ -65,7 +65,7 @@ async def write(endpoint: Endpoint, mark: str) -> None:
         await task.history.append({"role": "user", "content": mark, "metadata": {"user_id": "user-1"}})
         await task.call("read", read_large)
         await task.hand_over(mark)
-    await endpoint.synced(timeout_s=5)
+    await endpoint.synced(timeout_s=30)
 
 
 async def test_two_subjects_with_the_same_person_device_and_task_read_nothing_of_each_other(

@@ -10,13 +10,12 @@ import pytest
 
 from sync_core.document.calls import CallState
 from sync_core.document.slots import SlotState
-from sync_core.endpoint.task import Task
 from sync_core.endpoint.tools import tool
 from sync_core.entry import Effect
 from sync_core.errors import KeyReused, NeedsCapability, PreconditionFailed, TaskNotFound, UnsentWork
 from sync_core.replica.changes import LinkState, SlotChanged
 from sync_core.testing import Crashed, TwoEndpoints, assert_converged, crash_at, two_endpoints
-from tests.sync_core.endpoint.conftest import KEY
+from tests.sync_core.endpoint.conftest import KEY, both
 
 RUNS: list[str] = []
 
@@ -46,13 +45,6 @@ async def ends(tmp_path: Path) -> AsyncIterator[TwoEndpoints]:
         yield ends
 
 
-async def both(ends: TwoEndpoints) -> tuple[Task, Task]:
-    """One task, open on both devices."""
-    here = await ends.phone.task(KEY, create=True)
-    await ends.phone.synced(timeout_s=5)
-    return here, await ends.desktop.task(KEY)
-
-
 async def test_a_claim_goes_from_a_dead_phone_to_the_desktop_which_asks_one_question(ends: TwoEndpoints) -> None:
     task = await ends.phone.task(KEY, create=True, version=1)
     for name in ("amount", "currency", "traveller", "cost_center"):
@@ -62,7 +54,7 @@ async def test_a_claim_goes_from_a_dead_phone_to_the_desktop_which_asks_one_ques
     await task.slots.propose("amount", invoice["total"], source=task.calls["invoice"])
     await task.slots.propose("currency", "EUR")
     await task.slots.propose("traveller", "Ann")
-    await ends.phone.synced(timeout_s=5)
+    await ends.phone.synced(timeout_s=30)
     with crash_at("after_intent"), pytest.raises(Crashed):
         await task.call("never", check_policy, 1)
     task = await ends.desktop.task(KEY)
@@ -301,7 +293,7 @@ async def test_a_planned_step_is_found_and_run_by_a_capable_device_that_never_op
         task = await ends.phone.task(KEY, create=True)
         with pytest.raises(NeedsCapability):
             await task.call("scan", scan, "a.pdf")
-        await ends.phone.synced(timeout_s=5)
+        await ends.phone.synced(timeout_s=30)
         (info,) = [info async for info in ends.desktop.tasks(waiting_for="files")]
         assert (info.key, info.known_here, info.slots) == (KEY, False, None)
         assert [step.tool for step in info.planned] == ["scan"]
@@ -318,9 +310,9 @@ async def test_a_planned_step_is_found_and_run_by_a_capable_device_that_never_op
 async def test_all_tasks_of_the_subject_are_listed_once_in_order(ends: TwoEndpoints) -> None:
     for key in ("b/2", "a/1", "c/3"):
         await ends.phone.task(key, create=True)
-    await ends.phone.synced(timeout_s=5)
+    await ends.phone.synced(timeout_s=30)
     await ends.desktop.task("b/2")
-    await ends.desktop.synced(timeout_s=5)
+    await ends.desktop.synced(timeout_s=30)
     listed = [(info.key, info.known_here) async for info in ends.desktop.tasks()]
     assert listed == [("a/1", False), ("b/2", True), ("c/3", False)]
     assert [info.key async for info in ends.desktop.tasks(prefix="c/")] == ["c/3"]

@@ -1,12 +1,8 @@
 """Verdicts on calls in doubt, and the keys of business entities, on two devices with a real relay."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import pytest
 
 from sync_core.endpoint.replay import GapKind
-from sync_core.endpoint.task import Task
 from sync_core.errors import (
     AlreadyDone,
     InDoubt,
@@ -15,28 +11,9 @@ from sync_core.errors import (
     ValueRefused,
 )
 from sync_core.ids import StreamName
-from sync_core.testing import TwoEndpoints, two_endpoints
+from sync_core.testing import TwoEndpoints
 from tests.sync_core.endpoint.bank import Bank
-from tests.sync_core.endpoint.conftest import KEY
-
-
-@pytest.fixture
-def bank() -> Bank:
-    return Bank()
-
-
-@pytest.fixture
-async def ends(tmp_path: Path) -> AsyncIterator[TwoEndpoints]:
-    async with two_endpoints(tmp_path, subject="acme") as ends:
-        yield ends
-
-
-async def both(ends: TwoEndpoints) -> tuple[Task, Task]:
-    """One task, open on both devices."""
-    here = await ends.phone.task(KEY, create=True)
-    await ends.phone.synced(timeout_s=5)
-    return here, await ends.desktop.task(KEY)
-
+from tests.sync_core.endpoint.conftest import KEY, both
 
 # --- verdicts ---------------------------------------------------------------------------------------------------------
 

@@ -12,12 +12,30 @@ from sync_core.values import digest_text
 from tests.sync_core.replica.fleet import TASK
 from tests.sync_core.replica.solo import EPOCH, Solo
 
-__all__ = ["ARGUMENTS", "AUTHORITY", "DIGEST", "Guarded"]
+__all__ = ["ARGUMENTS", "AUTHORITY", "DIGEST", "Guarded", "begin_granted"]
 
 AUTHORITY = stream_id(TASK, StreamName.AUTHORITY)
 ARGUMENTS = '{"amount":5}'
 DIGEST = digest_text(ARGUMENTS)
 _RELAY_WRITER = 2**40 + 5
+
+
+def begin_granted(ref: int, claimed: c.Claimed, step: str = "pay") -> c.BeginCall:
+    """The command that writes the intent of a granted attempt."""
+    answer = claimed.answer
+    return c.BeginCall(
+        ref,
+        TASK,
+        1,
+        step,
+        "pay",
+        Effect.IRREVERSIBLE,
+        DIGEST,
+        ARGUMENTS,
+        claimed.attempt,
+        answer.token,
+        answer.key,
+    )
 
 
 class Guarded(Solo):
@@ -77,21 +95,7 @@ class Guarded(Solo):
 
     def begin_granted(self, claimed: c.Claimed) -> CallBegun:
         """Write the intent of a grant."""
-        answer = claimed.answer
-        command = c.BeginCall(
-            self.ref(),
-            TASK,
-            1,
-            "pay",
-            "pay",
-            Effect.IRREVERSIBLE,
-            DIGEST,
-            ARGUMENTS,
-            claimed.attempt,
-            answer.token,
-            answer.key,
-        )
-        return self.ask(command, CallBegun)
+        return self.ask(begin_granted(self.ref(), claimed), CallBegun)
 
     def settle(self, **more: object) -> int:
         """Say that the step happened; return the command's reference."""

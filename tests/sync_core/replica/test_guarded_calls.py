@@ -3,14 +3,13 @@
 import pytest
 
 from sync_core.document.calls import Call, CallBegun, CallRecorded, CallState
-from sync_core.entry import Effect
 from sync_core.errors import InDoubt, SegueError
 from sync_core.frames import Push
 from sync_core.petitions import ClaimAnswer, ClaimVerdict
 from sync_core.replica import commands as c
 from sync_core.rulings import SettledBy
 from tests.sync_core.replica.fleet import TASK, Device, Fleet
-from tests.sync_core.replica.guarded import ARGUMENTS, DIGEST, Guarded
+from tests.sync_core.replica.guarded import DIGEST, Guarded, begin_granted
 
 LEASE_MS = 31_000
 
@@ -32,22 +31,8 @@ def claim(device: Device, step: str = "pay", *, checked: bool = False) -> c.Clai
 
 def begin(device: Device, claimed: c.Claimed) -> CallBegun:
     """Begin a granted attempt."""
-    answer = claimed.answer
-    assert answer.verdict is ClaimVerdict.GRANTED
-    command = c.BeginCall(
-        device.ref(),
-        TASK,
-        1,
-        "pay",
-        "pay",
-        Effect.IRREVERSIBLE,
-        DIGEST,
-        ARGUMENTS,
-        claimed.attempt,
-        answer.token,
-        answer.key,
-    )
-    return device.ask(command, CallBegun)
+    assert claimed.answer.verdict is ClaimVerdict.GRANTED
+    return device.ask(begin_granted(device.ref(), claimed), CallBegun)
 
 
 def end(device: Device, begun: CallBegun, *, ok: bool = True, unsure: bool = False) -> None:

@@ -8,12 +8,11 @@ from random import Random
 import pytest
 
 from sync_core.document.calls import CallBegun, CallRecorded, CallState
-from sync_core.entry import Effect
 from sync_core.errors import SegueError
 from sync_core.petitions import ClaimVerdict
 from sync_core.replica import commands as c
 from tests.sync_core.replica.fleet import TASK, Device, Fleet
-from tests.sync_core.replica.guarded import ARGUMENTS, DIGEST
+from tests.sync_core.replica.guarded import DIGEST, begin_granted
 
 STEPS = ("pay-1", "pay-2", "pay-3")
 
@@ -74,21 +73,7 @@ class World:
         if self.chance.random() < 0.15:
             self.crash(device, step)
             return
-        answer = claimed.answer
-        command = c.BeginCall(
-            device.ref(),
-            TASK,
-            1,
-            step,
-            "pay",
-            Effect.IRREVERSIBLE,
-            DIGEST,
-            ARGUMENTS,
-            claimed.attempt,
-            answer.token,
-            answer.key,
-        )
-        begun = self.ask(device, command)
+        begun = self.ask(device, begin_granted(device.ref(), claimed, step))
         if not isinstance(begun, CallBegun):
             return
         if self.chance.random() < 0.15:
