@@ -51,8 +51,8 @@ def device(folder: Path, name: str, relay: RelayServer | None) -> Opening[Endpoi
 
 
 async def until(true: Callable[[], bool | Awaitable[bool]]) -> None:
-    """Wait, at most ten seconds, until something is so."""
-    for _ in range(200):
+    """Wait, at most thirty seconds, until something is so."""
+    for _ in range(600):
         found = true()
         if await found if isinstance(found, Awaitable) else found:
             return

@@ -106,7 +106,7 @@ async def test_a_relay_whose_turn_does_not_end_is_to_be_started_anew(
     mailbox.open_gate.clear()
     async with await WireClient.open(relay.port, "phone") as phone:
         await phone.push(TASK, history_entry(TASK, PHONE, 1, "phone"))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while (answer := await get(relay.metrics_port, "/healthz")) == (200, "ok\n"):
                 pass
         assert answer == (503, "stuck\n")

@@ -58,13 +58,13 @@ def test_it_runs_on_uvloop_where_that_is_installed() -> None:
 async def test_sockets_beyond_the_bound_are_cut_off(tmp_path: Path) -> None:
     with running(tmp_path, "--connections-max", "3", "--connections-before-login-max", "2") as (_, port, metrics_port):
         silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(12)]
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(30):
             while (scrape := await figures(metrics_port))["sockets_cut_off_total", ""] < 7:
                 pass
         assert (scrape["sockets", ""], scrape["connections", ""]) == (5, 0)
         for each in silent:
             each.close()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(30):
             while (await figures(metrics_port))["sockets", ""]:
                 pass
         async with await WireClient.open(port, "phone"):
@@ -78,7 +78,7 @@ async def test_a_certificate_is_renewed_while_devices_come(tmp_path: Path) -> No
         before = trusting(cert_file)
         assert await welcomed(port, before) == "Welcome"
         certify(tmp_path)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(30):
             while True:
                 with contextlib.suppress(ssl.SSLError):
                     assert await welcomed(port, trusting(cert_file)) == "Welcome"
