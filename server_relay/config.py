@@ -25,10 +25,11 @@ class RelaySettings(msgspec.Struct, frozen=True):
     `access_reread_ms`, and read again when they changed, as are certificate and key of `tls_…`. `metrics_…` is where
     figures and health are told, nowhere without a port. `…_per_minute_max` bound what one device sends, over all its
     connections; `streams` are those that it begins. `clean_up_grace_s` after its last entry a completed task loses its
-    history; `task_ttl_s` after it any task goes, None for never; `tombstone_keep_s` long nothing brings it back.
-    What is due is looked for every `sweep_every_ms`; nothing ends while the clock is in doubt, until somebody says
-    `clock_confirmed`. `authority`: the relay rules on calls that cannot be undone, if its store is durable; such a call
-    is in doubt `lease_ms` after the connection that claimed it closed, or the relay was started again.
+    history; `task_ttl_s` after it any task goes, None for never; `tombstone_keep_s` long nothing brings it back,
+    and `key_keep_s` long the keys of its calls stay taken. What is due is looked for every `sweep_every_ms`; nothing
+    ends while the clock is in doubt, until somebody says `clock_confirmed`. `authority`: the relay rules on calls that
+    cannot be undone, if its store is durable; such a call is in doubt `lease_ms` after the connection that claimed it
+    closed, or the relay was started again.
     """
 
     db: Path
@@ -62,6 +63,7 @@ class RelaySettings(msgspec.Struct, frozen=True):
     clean_up_grace_s: int = 7 * 24 * 3_600
     task_ttl_s: int | None = None
     tombstone_keep_s: int = 90 * 24 * 3_600
+    key_keep_s: int = 730 * 24 * 3_600
     sweep_every_ms: int = 60_000
     clock_jump_s_max: int = 3_600
     clock_confirmed: bool = False

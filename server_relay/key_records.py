@@ -14,6 +14,7 @@ __all__ = [
     "KeyState",
     "SubjectRow",
     "TaskGuard",
+    "forgotten",
     "lost_guard",
 ]
 
@@ -62,6 +63,21 @@ class KeyRow(msgspec.Struct, frozen=True, omit_defaults=True):
     blob: str | None = None
     label: str = ""
     reason: str = ""
+
+
+def forgotten(row: KeyRow) -> KeyRow | None:
+    """Return what stays of a key that was kept for its time after its task's end; None if nothing does.
+
+    An entity's next generation is free, so that neither an idempotency key nor a fencing token is given out twice. A
+    key that runs or is in doubt stays what it is.
+    """
+    if row.state in (KeyState.RUNNING, KeyState.IN_DOUBT):
+        return row
+    if not row.entity:
+        return None
+    if row.state is KeyState.FREE:
+        return row
+    return KeyRow(row.place, row.tool, row.entity, row.generation + 1, era=row.era, token=row.token, task=row.task)
 
 
 class GrantRow(msgspec.Struct, frozen=True):

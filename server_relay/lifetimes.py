@@ -15,6 +15,10 @@ where the entries are those of state, hand-over and authority (on a device the u
 row, so there it is snapshot + records), and rows counts entries, blobs, steps and writers: nothing for the length of
 the conversation. Of a purged task at most `TOMBSTONE_BYTES`, whatever it held, and those for `tombstone_keep_s`.
 
+The keys of guarded calls outlive the task by `key_keep_s`, counted from its purge or its clean-up; in a task that was
+cleaned up the keys of its steps stay with its log, and only those of entities go. A key that runs or is in doubt never
+goes.
+
 Ages are counted in relay time (rule K), and nothing is looked for while that is suspended.
 """
 
@@ -28,6 +32,7 @@ from server_relay.records import (
     AppendStored,
     DropBlob,
     EmptyStream,
+    EndKeys,
     PassTime,
     PurgeTask,
     PutTombstone,
@@ -86,7 +91,8 @@ class Sweeps:
         self._next_ms = now_ms + settings.sweep_every_ms
         if now_ms - self._told_ms >= _TIME_EVERY_MS:
             self._told_ms = now_ms
-            turn.writes.append(PassTime(now_ms, now_ms - settings.tombstone_keep_s * 1000))
+            keys_before_ms = max(0, now_ms - settings.key_keep_s * 1000)
+            turn.writes.append(PassTime(now_ms, now_ms - settings.tombstone_keep_s * 1000, keys_before_ms))
         expire_before_ms = 0 if settings.task_ttl_s is None else now_ms - settings.task_ttl_s * 1000
         clean_before_ms = now_ms - settings.clean_up_grace_s * 1000
         turn.reads.append(ReadDue(max(0, expire_before_ms), max(0, clean_before_ms), _DUE_TASKS_MAX))
@@ -128,6 +134,7 @@ def _clean_up(turn: Turn, log: TaskLog, named: frozenset[str], entropy: Entropy)
         del log.blobs[sha256]
         turn.writes.append(DropBlob(*log.key, sha256))
     summary = log.steps.summary = replace(log.steps.summary, cleaned=True)
+    turn.writes.append(EndKeys(*log.key, turn.now_ms, entities_only=True))
     history = log.streams.get(StreamName.HISTORY)
     if history is None:
         turn.writes.append(AppendStored(*log.key, (), (), (), (), summary))
@@ -171,7 +178,7 @@ def _end(turn: Turn, log: TaskLog, version: int, reason: str, epochs: tuple[byte
     """Delete all of a task but its tombstone; whoever follows it is told, and follows it no longer."""
     gone = (*epochs, *(stream.epoch for stream in log.streams.values()))
     tombstone = _tombstone(log, Tombstone(version, reason), turn.now_ms, gone)
-    turn.writes.append(PurgeTask(*log.key, tombstone))
+    turn.writes += [PurgeTask(*log.key, tombstone), EndKeys(*log.key, turn.now_ms)]
     log.load(TaskImage(*log.key, summary=TaskSummary(stored_at_ms=turn.now_ms), tombstone=tombstone))
     followers = [session for session, _ in log.followers.values()]
     log.followers.clear()

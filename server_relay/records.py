@@ -18,6 +18,7 @@ __all__ = [
     "Cover",
     "DropBlob",
     "EmptyStream",
+    "EndKeys",
     "LowerBarrier",
     "MailboxStats",
     "MailboxWrite",
@@ -262,10 +263,12 @@ class PutTombstone(_TaskWrite, frozen=True):
 
 
 class PassTime(msgspec.Struct, frozen=True):
-    """Remember that relay time has come to `now_ms`, and forget the tombstones from before `tombstones_before_ms`."""
+    """Remember that relay time has come to `now_ms`, and forget the tombstones from before `tombstones_before_ms` and
+    the keys of tasks that ended before `keys_before_ms`."""
 
     now_ms: int
     tombstones_before_ms: int
+    keys_before_ms: int = 0
 
 
 class PutGuard(_TaskWrite, frozen=True):
@@ -283,6 +286,14 @@ class PutKeys(_TaskWrite, frozen=True):
     approvals: tuple[ApprovalRow, ...] = ()
 
 
+class EndKeys(_TaskWrite, frozen=True):
+    """The task ended at `at_ms`: from then on its keys are kept for their time, of a task whose log stays only those of
+    entities. A key that is granted anew is kept again until its task ends."""
+
+    at_ms: int
+    entities_only: bool = False
+
+
 class LowerBarrier(_TaskWrite, frozen=True):
     """Nothing is missing any more, in the whole subject: its barrier is 0, no task is lost, and each task's standing
     version is its opened one."""
@@ -291,5 +302,5 @@ class LowerBarrier(_TaskWrite, frozen=True):
 _LogWrite = StartStream | AppendStored | SetSnapshots
 _BlobWrite = PutPiece | DropBlob | SetBlobAbsent
 _EndWrite = EmptyStream | PurgeTask | PutTombstone | PassTime
-_GuardWrite = PutGuard | PutKeys | LowerBarrier
+_GuardWrite = PutGuard | PutKeys | EndKeys | LowerBarrier
 MailboxWrite = _LogWrite | _BlobWrite | _EndWrite | _GuardWrite

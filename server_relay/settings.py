@@ -64,6 +64,7 @@ HELP = {
     "task_ttl_s": "how long after its last entry a task is deleted everywhere, finished or not; never by default",
     "sweep_every_ms": "how often it is looked for what is due",
     "tombstone_keep_s": "how long a task that went is kept from being brought back",
+    "key_keep_s": "how long after its task's end the key of a guarded call is known to be taken",
     "clock_confirmed": "an admin confirms that the clock is right, although it jumped",
     "clock_jump_s_max": "how far the clock may jump before nothing expires until an admin confirms the time",
     "store_bytes_max": "size of the store from which on nothing more is taken; no bound by default",

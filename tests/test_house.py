@@ -57,7 +57,7 @@ TABLE = (
     ),
     Layer(
         "server_relay/mailbox",
-        "mailbox schema lifetimes key_rows writing reading restoring copying verifying sqlite_mailbox",
+        "mailbox schema key_rows lifetimes writing reading restoring copying verifying sqlite_mailbox",
     ),
     Layer("server_relay", "histogram", pure=True),
     Layer("server_relay", "settings logs doors metrics exposition health peers access server"),

@@ -6,13 +6,21 @@ from collections.abc import Iterator
 import msgspec
 
 from server_relay.effects import KeysRead, ReadKeys
-from server_relay.key_records import ApprovalRow, GrantRow, KeyRow, SubjectRow, TaskGuard
-from server_relay.records import PutKeys
+from server_relay.key_records import ApprovalRow, GrantRow, KeyRow, KeyState, SubjectRow, TaskGuard, forgotten
+from server_relay.records import EndKeys, PutKeys
 
-__all__ = ["guard_of", "lower_barrier", "put_guard", "put_keys", "read_keys"]
+__all__ = ["end_keys", "forget_keys", "guard_of", "lower_barrier", "put_guard", "put_keys", "read_keys"]
 
 _PUT_SUBJECT = "INSERT OR REPLACE INTO subjects VALUES (?, ?, ?, ?)"
-_PUT_KEY = "INSERT OR REPLACE INTO keys VALUES (?, ?, ?, ?, ?, ?, ?)"
+_PUT_KEY = (
+    "INSERT INTO keys VALUES (?, ?, ?, ?, ?, ?, ?, NULL, ?) ON CONFLICT (subject, place) DO UPDATE SET tool ="
+    " excluded.tool, label = excluded.label, state = excluded.state, task = excluded.task, row = excluded.row,"
+    " ended_ms = CASE excluded.state WHEN 'running' THEN NULL ELSE ended_ms END"
+)
+_END_KEYS = "UPDATE keys SET ended_ms = ? WHERE subject = ? AND task = ? AND (entity OR NOT ?)"
+_KEYS_TO_FORGET = """SELECT subject, place, row FROM keys WHERE ended_ms < ? AND NOT EXISTS (
+    SELECT 1 FROM tasks WHERE tasks.subject = keys.subject AND tasks.task = keys.task AND stored_no > 0
+    AND NOT (cleaned AND entity))"""
 _PUT_GRANT = "INSERT OR REPLACE INTO grants VALUES (?, ?, ?, ?)"
 _PUT_APPROVAL = "INSERT OR REPLACE INTO approvals VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _KEY_AT = "SELECT row FROM keys WHERE subject = ? AND place = ?"
@@ -52,12 +60,28 @@ def put_keys(connection: sqlite3.Connection, task: int, write: PutKeys) -> None:
     if row is not None:
         connection.execute(_PUT_SUBJECT, (subject, row.era, row.barrier, row.opened))
     for key in write.rows:
-        values = (subject, key.place, key.tool, key.label, key.state.value, key.task, _encode(key))
-        connection.execute(_PUT_KEY, values)
+        connection.execute(_PUT_KEY, (subject, *_key_values(key)))
     for grant in write.grants:
         connection.execute(_PUT_GRANT, (task, grant.attempt, grant.place, _encode(grant)))
     for approval in write.approvals:
         connection.execute(_PUT_APPROVAL, (task, *msgspec.structs.astuple(approval)))
+
+
+def end_keys(connection: sqlite3.Connection, write: EndKeys) -> None:
+    """Note since when the keys of a task are kept for their time."""
+    connection.execute(_END_KEYS, (write.at_ms, write.subject, write.task, write.entities_only))
+
+
+def forget_keys(connection: sqlite3.Connection, before_ms: int) -> None:
+    """Forget the keys of tasks that ended before, and did not begin anew since."""
+    for subject, place, packed in connection.execute(_KEYS_TO_FORGET, (before_ms,)).fetchall():
+        before = _decode_key(packed)
+        after = forgotten(before)
+        if after is None:
+            connection.execute("DELETE FROM keys WHERE subject = ? AND place = ?", (subject, place))
+        elif after.state is KeyState.FREE:
+            connection.execute(_PUT_KEY, (subject, *_key_values(after)))
+            connection.execute("UPDATE keys SET ended_ms = NULL WHERE subject = ? AND place = ?", (subject, place))
 
 
 def lower_barrier(connection: sqlite3.Connection, subject: str) -> None:
@@ -86,6 +110,10 @@ def read_keys(connection: sqlite3.Connection, task: int | None, read: ReadKeys) 
         )
     )
     return KeysRead(read, subject_row, tuple({row.place: row for row in rows}.values()), tuple(grants), approvals)
+
+
+def _key_values(key: KeyRow) -> tuple[str | bool | bytes, ...]:
+    return (key.place, key.tool, key.label, key.state.value, key.task, bool(key.entity), _encode(key))
 
 
 def _packed(connection: sqlite3.Connection, query: str, *values: str | int | None) -> Iterator[bytes]:

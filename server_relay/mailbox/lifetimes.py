@@ -7,6 +7,7 @@ from zlib import crc32
 import msgspec
 
 from server_relay.effects import DueRead, NamedRead, ReadDue, ReadNamed
+from server_relay.mailbox.key_rows import forget_keys
 from server_relay.mailbox.schema import entry_place, stream_key
 from server_relay.records import EmptyStream, PassTime, PurgeTask, PutTombstone, TaskSummary, Tombstone
 from sync_core.completion import GivenCompletion
@@ -97,11 +98,13 @@ def _put_tombstone(connection: sqlite3.Connection, task: int, tombstone: Tombsto
 
 
 def pass_time(connection: sqlite3.Connection, write: PassTime) -> None:
-    """Remember the time, and forget old tombstones together with the tasks of which nothing else was left."""
+    """Remember the time, and forget old tombstones together with the tasks of which nothing else was left, and old
+    keys."""
     connection.execute("UPDATE clock SET relay_ms = ?", (write.now_ms,))
     before = (write.tombstones_before_ms,)
     connection.execute(f"DELETE FROM tasks WHERE stored_no = 0 AND id IN (SELECT task {_PURGED})", before)
     connection.execute("DELETE FROM tombstones WHERE at_ms < ?", before)
+    forget_keys(connection, write.keys_before_ms)
 
 
 def completion_row(task: int, given: GivenCompletion) -> _Row:

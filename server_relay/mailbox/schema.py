@@ -84,7 +84,10 @@ CREATE TABLE subjects (
     subject TEXT PRIMARY KEY, era INTEGER NOT NULL, barrier INTEGER NOT NULL, opened INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE keys (
     subject TEXT NOT NULL, place TEXT NOT NULL, tool TEXT NOT NULL, label TEXT NOT NULL, state TEXT NOT NULL,
-    task TEXT NOT NULL, row BLOB NOT NULL, PRIMARY KEY (subject, place)) WITHOUT ROWID;
+    task TEXT NOT NULL, entity INTEGER NOT NULL, ended_ms INTEGER, row BLOB NOT NULL, PRIMARY KEY (subject, place)
+) WITHOUT ROWID;
+CREATE INDEX keys_by_task ON keys (subject, task);
+CREATE INDEX keys_by_end ON keys (ended_ms) WHERE ended_ms IS NOT NULL;
 CREATE INDEX keys_by_label ON keys (subject, tool, label) WHERE label != '';
 CREATE TABLE grants (
     task INTEGER NOT NULL, attempt TEXT NOT NULL, place TEXT NOT NULL, row BLOB NOT NULL, PRIMARY KEY (task, attempt)

@@ -7,7 +7,7 @@ from zlib import crc32
 
 import msgspec
 
-from server_relay.mailbox.key_rows import lower_barrier, put_guard, put_keys
+from server_relay.mailbox.key_rows import end_keys, lower_barrier, put_guard, put_keys
 from server_relay.mailbox.lifetimes import (
     completion_row,
     empty_stream,
@@ -21,6 +21,7 @@ from server_relay.records import (
     AppendStored,
     DropBlob,
     EmptyStream,
+    EndKeys,
     LowerBarrier,
     MailboxWrite,
     PassTime,
@@ -207,7 +208,7 @@ def _apply_to_all(connection: sqlite3.Connection, task: int, write: EmptyStream 
             lower_barrier(connection, write.subject)
 
 
-_Single = StartStream | SetSnapshots | PutPiece | DropBlob | SetBlobAbsent | PutTombstone | PutGuard | PutKeys
+_Single = StartStream | SetSnapshots | PutPiece | DropBlob | SetBlobAbsent | PutTombstone | PutGuard | PutKeys | EndKeys
 
 
 def _apply(connection: sqlite3.Connection, task: int, write: _Single) -> None:
@@ -238,6 +239,8 @@ def _apply(connection: sqlite3.Connection, task: int, write: _Single) -> None:
             put_guard(connection, task, write.guard)
         case PutKeys():
             put_keys(connection, task, write)
+        case EndKeys():
+            end_keys(connection, write)
 
 
 def _packed(ref: SnapshotRef | None) -> bytes | None:

@@ -16,7 +16,17 @@ from server_relay.key_records import (
     TaskGuard,
 )
 from server_relay.mailbox.mailbox import Mailbox
-from server_relay.records import LowerBarrier, PurgeTask, PutGuard, PutKeys, SetSnapshots, TaskSummary, Tombstone
+from server_relay.records import (
+    EndKeys,
+    LowerBarrier,
+    PassTime,
+    PurgeTask,
+    PutGuard,
+    PutKeys,
+    SetSnapshots,
+    TaskSummary,
+    Tombstone,
+)
 from sync_core.errors import StoreDamaged
 from sync_core.frames import SnapshotRef
 from tests.contracts.mailbox_rows import HISTORY, STATE, SUBJECT, TASK, append, load, start, stored
@@ -127,6 +137,48 @@ class MailboxGuards:
         await mailbox.commit([append(stored(2, 2)), PutGuard(SUBJECT, TASK, TaskGuard(3))])
         assert (await load(mailbox)).guard == TaskGuard(3)
         assert (await load(mailbox, task="other")).guard == TaskGuard()
+
+    @pytest.mark.parametrize("state", list(KeyState))
+    async def test_keys_are_forgotten_when_their_time_after_the_end_is_over(
+        self, mailbox: Mailbox, state: KeyState
+    ) -> None:
+        entity = msgspec.structs.replace(ROW, state=state)
+        call = msgspec.structs.replace(ROW, place="p2", entity="", generation=0, state=state)
+        beside = msgspec.structs.replace(ROW, place="p3", task="other")
+        tombstone = Tombstone(1, "purged", 50)
+        await mailbox.commit([start(), append(stored(1, 1)), put(rows=(entity, call, beside))])
+        await mailbox.commit([PassTime(90, 0, 90)])
+        await mailbox.commit([PurgeTask(SUBJECT, TASK, tombstone), EndKeys(SUBJECT, TASK, 50), PassTime(90, 0, 50)])
+        places = ("p1", "p2", "p3")
+        assert set((await keys(mailbox, places=places)).rows) == {entity, call, beside}
+        await mailbox.commit([PassTime(90, 0, 51)])
+        left = {row.place: row for row in (await keys(mailbox, places=places)).rows}
+        assert left.pop("p3") == beside
+        if state in (KeyState.RUNNING, KeyState.IN_DOUBT):
+            assert left == {"p1": entity, "p2": call}
+        elif state is KeyState.FREE:
+            assert left == {"p1": entity}
+        else:
+            assert left == {"p1": KeyRow("p1", "book", ROW.entity, 3, KeyState.FREE, 3, ROW.token, TASK)}
+
+    async def test_a_task_whose_log_stays_keeps_the_keys_of_its_steps(self, mailbox: Mailbox) -> None:
+        call = msgspec.structs.replace(ROW, place="p2", entity="", generation=0)
+        cleaned = TaskSummary(stored_at_ms=50, completed=True, cleaned=True)
+        await mailbox.commit([start(), append(stored(1, 1), summary=cleaned), put(rows=(ROW, call))])
+        await mailbox.commit([EndKeys(SUBJECT, TASK, 50, entities_only=True), PassTime(90, 0, 90)])
+        found = await keys(mailbox, places=("p1", "p2"))
+        assert {row.place: row.state for row in found.rows} == {"p1": KeyState.FREE, "p2": KeyState.DONE}
+
+    async def test_a_key_of_a_task_that_goes_on_is_kept_until_that_ends_again(self, mailbox: Mailbox) -> None:
+        going_on = TaskSummary(stored_at_ms=60)
+        await mailbox.commit([start(), append(stored(1, 1), summary=going_on), put(rows=(ROW,))])
+        await mailbox.commit([EndKeys(SUBJECT, TASK, 50, entities_only=True), PassTime(90, 0, 90)])
+        assert (await keys(mailbox, places=("p1",))).rows == (ROW,)
+        again = msgspec.structs.replace(ROW, state=KeyState.RUNNING)
+        cleaned = TaskSummary(stored_at_ms=70, completed=True, cleaned=True)
+        await mailbox.commit([put(rows=(again,)), put(rows=(ROW,)), append(stored(2, 2), summary=cleaned)])
+        await mailbox.commit([PassTime(90, 0, 90)])
+        assert (await keys(mailbox, places=("p1",))).rows == (ROW,)
 
     async def test_keys_outlive_a_purge_of_their_task_and_nothing_else_of_it_does(self, mailbox: Mailbox) -> None:
         guard = PutGuard(SUBJECT, TASK, GUARD)

@@ -26,6 +26,7 @@ from server_relay.records import (
     Cover,
     DropBlob,
     EmptyStream,
+    EndKeys,
     LowerBarrier,
     MailboxWrite,
     PassTime,
@@ -123,11 +124,13 @@ class Workload:
             case 2:
                 return PutTombstone(subject, task, tombstone)
             case _:
-                return PassTime(rng.randint(1, 10**12), rng.randint(1, 10**12))
+                return PassTime(*(rng.randint(1, 10**12) for _ in range(3)))
 
     def _guard(self, subject: str, task: str) -> MailboxWrite:
         rng = self._rng
-        match rng.randint(0, 4):
+        match rng.randint(0, 5):
+            case 5:
+                return EndKeys(subject, task, rng.randint(1, 10**12), rng.random() < 0.5)
             case 0:
                 lists = [tuple(rng.sample(names, rng.randint(0, 2))) for names in (["limit", "x"], PLACES)]
                 return PutGuard(subject, task, TaskGuard(rng.randint(0, 3), rng.random() < 0.5, (b"e",), *lists))
@@ -135,9 +138,9 @@ class Workload:
                 return LowerBarrier(subject, task)
             case _:
                 state, label = rng.choice(list(KeyState)), rng.choice(["", *LABELS])
-                row = KeyRow(
-                    rng.choice(PLACES), "book", "e", rng.randint(1, 3), state, 1, rng.randint(1, 9), label=label
-                )
+                place, token = rng.choice(PLACES), rng.randint(1, 9)
+                entity = "e" if place != "p1" else ""
+                row = KeyRow(place, "book", entity, rng.randint(1, 3), state, 1, token, task, label=label)
                 grant = GrantRow(rng.choice(ATTEMPTS), rng.choice(PLACES), "k", 1, "phone", rng.choice([None, True]))
                 yes = ApprovalRow(1, "pay", "pay", "d", rng.choice(["anna", "ben"]), True, rng.randint(1, 9))
                 era = rng.choice([None, SubjectRow(rng.randint(1, 4), rng.randint(0, 4), rng.random() < 0.5)])

@@ -37,6 +37,7 @@ from server_relay.records import (
     BlobRow,
     DropBlob,
     EmptyStream,
+    EndKeys,
     LowerBarrier,
     MailboxStats,
     MailboxWrite,
@@ -156,6 +157,8 @@ class MailboxState:
                     task.guard = write.guard
                 case PutKeys():
                     self._keys.put(write)
+                case EndKeys():
+                    self._keys.end(write)
                 case LowerBarrier():
                     self._lower(write.subject)
 
@@ -182,6 +185,8 @@ class MailboxState:
                 task.tombstone = None
                 if not (task.streams or task.blobs):
                     del self._tasks[key]
+        cleaned = {key: task.summary.cleaned for key, task in self._tasks.items() if task.head_no > 0}
+        self._keys.pass_time(write.keys_before_ms, cleaned)
 
     def _start(self, task: TaskState, write: StartStream) -> None:
         stream = task.streams.get(write.name)
