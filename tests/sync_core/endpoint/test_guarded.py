@@ -34,6 +34,7 @@ async def again(ends: TwoEndpoints) -> Task:
 
 
 async def test_five_calls_of_one_step_on_two_devices_pay_once(ends: TwoEndpoints, bank: Bank) -> None:
+    """AC-08."""
     here, there = await both(ends)
     results = [await here.call("pay", bank.pay, 100) for _ in range(3)]
     await ends.synced()
@@ -67,6 +68,7 @@ async def test_the_result_comes_from_the_authority_where_its_record_is_not_here_
 async def test_the_loser_of_a_race_is_told_who_runs_it_and_gets_the_winners_result(
     ends: TwoEndpoints, bank: Bank
 ) -> None:
+    """RS-16."""
     here, there = await both(ends)
     bank.go_on.clear()
     calling = asyncio.create_task(here.call("pay", bank.pay, 5))
@@ -107,6 +109,7 @@ async def test_a_large_result_of_a_guarded_call_reaches_the_other_device(ends: T
 
 
 async def test_two_ends_apart_are_both_refused_and_the_step_waits(ends: TwoEndpoints, bank: Bank) -> None:
+    """AC-10."""
     here, there = await both(ends)
     async with ends.apart():
         for task in (here, there):
@@ -176,6 +179,7 @@ async def test_a_handle_of_another_version_is_refused(ends: TwoEndpoints, bank: 
 async def test_a_crash_leaves_the_call_in_doubt_and_it_never_runs_by_itself(
     ends: TwoEndpoints, bank: Bank, point: str, paid: int
 ) -> None:
+    """AC-04 and RS-17."""
     here, there = await both(ends)
     with crash_at(point), pytest.raises(Crashed):
         await here.call("pay", bank.pay, 100)
@@ -314,7 +318,7 @@ class Torn(BaseException):
     """What no program foresees."""
 
 
-async def test_whatever_a_tool_raises_leaves_its_call_in_doubt_and_never_running(ends: TwoEndpoints) -> None:
+async def test_what_is_no_exception_of_a_program_leaves_no_call_running(ends: TwoEndpoints) -> None:
     @tool
     async def pay(amount: int, *, idempotency_key: str) -> None:
         raise Torn

@@ -49,6 +49,7 @@ async def test_a_new_version_hands_over_anew_and_shows_the_last_one_until_then(p
 
 
 async def test_a_live_handle_may_not_be_asked_for_more(phone: Endpoint, task: Task) -> None:
+    """AC-19."""
     await task.hand_over(TEXT)
     reader = await phone.task(KEY, access="read")
     with pytest.raises(AccessFixed) as refused:
@@ -119,6 +120,7 @@ async def test_a_receiver_reads_it_and_can_neither_give_it_again_nor_change_it(t
 async def test_of_two_given_apart_the_first_at_the_relay_stands_on_both_devices(
     tmp_path: Path, order: tuple[str, str]
 ) -> None:
+    """AC-21."""
     first, second = order
     async with two_endpoints(tmp_path) as ends:
         await ends.phone.task(KEY, create=True)
