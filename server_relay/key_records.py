@@ -15,6 +15,7 @@ __all__ = [
     "SubjectRow",
     "TaskGuard",
     "forgotten",
+    "later_era",
     "lost_guard",
 ]
 
@@ -22,6 +23,7 @@ EPOCH_BYTES = 8
 ERA_MAX = 2**20
 """A fencing token, which is an era and a count of 32 bits, then stays within `RECORD_NUMBER_MAX`."""
 _PAST_EPOCHS_MAX = 64
+_HOUR_MS = 3_600_000
 
 
 class KeyState(StrEnum):
@@ -131,6 +133,15 @@ class TaskGuard(msgspec.Struct, frozen=True):
     past: tuple[bytes, ...] = ()
     held: tuple[str, ...] = ()
     running: tuple[str, ...] = ()
+
+
+def later_era(era: int, now_ms: int) -> int:
+    """Return the era that begins with a loss found at this relay time, in milliseconds.
+
+    It is not below the hours of relay time: a store that is lost again and again, or restored twice from one backup,
+    counts its losses from the same start, and its tokens and generations are to lie above those of every store before.
+    """
+    return min(max(era + 1, now_ms // _HOUR_MS), ERA_MAX)
 
 
 def lost_guard(guard: TaskGuard, epochs: Iterable[bytes]) -> TaskGuard:

@@ -10,12 +10,11 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from server_relay.effects import KeysRead, ReadKeys
-from server_relay.key_records import ERA_MAX, GrantRow, KeyRow, KeyState, SubjectRow
+from server_relay.key_records import ERA_MAX, GrantRow, KeyRow, KeyState, SubjectRow, later_era
 
 __all__ = ["Keyring", "Lease"]
 
 _KEEP_MS = 10_000
-_HOUR_MS = 3_600_000
 
 _Place = tuple[str, str]
 
@@ -113,14 +112,10 @@ class Keyring:
         self._grants[subject, task, grant.attempt] = grant
 
     def raise_barrier(self, subject: str, now_ms: int) -> SubjectRow:
-        """Begin a new era behind its barrier, unless no key was opened in the one that the last loss began.
-
-        It is not below the hours of relay time: a store that is lost again and again counts its losses from the start,
-        and its tokens and generations are to lie above those of every store before it.
-        """
+        """Begin a new era behind its barrier, unless no key was opened in the one that the last loss began."""
         before = self._subjects[subject]
         if before.barrier < before.era or before.opened:
-            era = min(max(before.era + 1, now_ms // _HOUR_MS), ERA_MAX)
+            era = later_era(before.era, now_ms)
             self._subjects[subject] = SubjectRow(era, era)
         return self._subjects[subject]
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -77,7 +78,7 @@ def _copy(backup: Path, fresh: Path) -> None:
 async def _mark(fresh: Path) -> None:
     mailbox = await SqliteMailbox.open(fresh)
     try:
-        await mailbox.mark_restored(os.urandom)
+        await mailbox.mark_restored(os.urandom, time.time_ns() // 1_000_000)
     finally:
         await mailbox.close()
 

@@ -29,11 +29,11 @@ class Mailbox(Protocol):
     async def read(self, reads: Sequence[RelayRead]) -> list[RelayAnswer]:
         """Return the answer to each read, in order; they see every commit that has returned."""
 
-    async def mark_restored(self, entropy: Entropy) -> None:
+    async def mark_restored(self, entropy: Entropy, now_ms: int) -> None:
         """Say that an old state of the file was put in place of a later one, before a relay is started on it.
 
         Every stream gets a new epoch and forgets its snapshots, so that devices bring back what they hold; every task
-        counts as lost, and every subject begins a new era behind its barrier.
+        counts as lost, and every subject begins a new era behind its barrier, no lower than this relay time makes it.
         """
 
     async def stats(self) -> MailboxStats:

@@ -2,17 +2,17 @@
 
 import sqlite3
 
-from server_relay.key_records import EPOCH_BYTES, ERA_MAX, lost_guard
+from server_relay.key_records import EPOCH_BYTES, later_era, lost_guard
 from server_relay.mailbox.key_rows import guard_of, put_guard
 from sync_core.ids import Entropy
 
 __all__ = ["mark_restored"]
 
 _KNOW_SUBJECTS = "INSERT OR IGNORE INTO subjects SELECT DISTINCT subject, 1, 0, 0 FROM tasks"
-_RAISE_SUBJECTS = "UPDATE subjects SET era = min(era + 1, ?), barrier = min(era + 1, ?), opened = 0"
+_RAISE_SUBJECT = "UPDATE subjects SET era = ?1, barrier = ?1, opened = 0 WHERE subject = ?2"
 
 
-def mark_restored(connection: sqlite3.Connection, entropy: Entropy) -> None:
+def mark_restored(connection: sqlite3.Connection, entropy: Entropy, now_ms: int) -> None:
     """Give every stream a new epoch, count every task as lost, raise every subject's barrier: all or nothing."""
     connection.execute("BEGIN IMMEDIATE")
     try:
@@ -26,7 +26,8 @@ def mark_restored(connection: sqlite3.Connection, entropy: Entropy) -> None:
         for task, *columns in connection.execute("SELECT id, opened_version, lost, lists FROM tasks").fetchall():
             put_guard(connection, task, lost_guard(guard_of(*columns), past.get(task, ())))
         connection.execute(_KNOW_SUBJECTS)
-        connection.execute(_RAISE_SUBJECTS, (ERA_MAX, ERA_MAX))
+        for subject, era in connection.execute("SELECT subject, era FROM subjects").fetchall():
+            connection.execute(_RAISE_SUBJECT, (later_era(era, now_ms), subject))
         connection.execute("COMMIT")
     except BaseException:
         if connection.in_transaction:

@@ -67,9 +67,9 @@ class SqliteMailbox:
         """Return the answer to each read, in order."""
         return await self._run(lambda: [answer(self._connection, self._ids, read) for read in reads])
 
-    async def mark_restored(self, entropy: Entropy) -> None:
+    async def mark_restored(self, entropy: Entropy, now_ms: int) -> None:
         """Give every stream a new epoch and raise every barrier, in one transaction."""
-        await self._run(lambda: mark_restored(self._connection, entropy))
+        await self._run(lambda: mark_restored(self._connection, entropy, now_ms))
 
     async def stats(self) -> MailboxStats:
         """Return the mailbox's sizes; bytes are those of database and log."""

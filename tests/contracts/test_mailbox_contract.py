@@ -219,8 +219,8 @@ async def test_the_file_and_the_model_agree_on_random_writes(seed: int, tmp_path
             assert await everything(mailbox) == await everything(memory)
             if rng.random() < 0.1:
                 number = rng.randint(0, 2**32)
-                await memory.mark_restored(Random(number).randbytes)
-                await mailbox.mark_restored(Random(number).randbytes)
+                await memory.mark_restored(Random(number).randbytes, number)
+                await mailbox.mark_restored(Random(number).randbytes, number)
                 assert await everything(mailbox) == await everything(memory)
         await mailbox.close()
         mailbox = await SqliteMailbox.open(path)

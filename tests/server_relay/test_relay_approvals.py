@@ -254,7 +254,7 @@ def test_a_slot_stays_held_after_a_restart_and_a_lost_log(harness: Harness, agen
         back = Petitioner(harness, "pc", "anna/write")
         write(back)
         assert back.refusals() == [RefusalCode.HELD_BY_AUTHORITY]
-        harness.model.mark_restored(harness.entropy.randbytes)
+        harness.model.mark_restored(harness.entropy.randbytes, harness.now_ms)
 
 
 def test_what_was_written_before_and_is_brought_back_is_taken(harness: Harness, agent: Petitioner) -> None:

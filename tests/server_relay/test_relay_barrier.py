@@ -168,7 +168,7 @@ def test_tokens_after_a_loss_are_above_all_that_the_lost_log_gave_out(harness: H
 def test_a_lost_file_learns_from_what_comes_back_how_high_tokens_were(harness: Harness, phone: Petitioner) -> None:
     empty = Harness(admit_by_token).model.image()
     for _ in range(3):
-        harness.model.mark_restored(harness.entropy.randbytes)
+        harness.model.mark_restored(harness.entropy.randbytes, harness.now_ms)
     harness.restart()
     phone = phone.again()
     assert phone.lift() == ""
@@ -207,7 +207,7 @@ def test_a_store_that_was_begun_anew_is_found_out_by_an_older_device(harness: Ha
 def test_a_restored_file_counts_as_lost_before_any_device_comes(harness: Harness, phone: Petitioner) -> None:
     phone.outcome(phone.claim())
     before = Memory(harness).epochs
-    harness.model.mark_restored(harness.entropy.randbytes)
+    harness.model.mark_restored(harness.entropy.randbytes, harness.now_ms)
     harness.restart()
     back = Petitioner(harness, "phone", "anna/write")
     assert not set(Memory(harness).epochs.values()) & set(before.values())

@@ -56,8 +56,8 @@ class TroubledMailbox:
     async def read(self, reads: Sequence[RelayRead]) -> list[RelayAnswer]:
         return await self.inner.read(reads)
 
-    async def mark_restored(self, entropy: Entropy) -> None:
-        await self.inner.mark_restored(entropy)
+    async def mark_restored(self, entropy: Entropy, now_ms: int) -> None:
+        await self.inner.mark_restored(entropy, now_ms)
 
     async def stats(self) -> MailboxStats:
         return await self.inner.stats()

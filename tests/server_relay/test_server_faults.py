@@ -41,8 +41,8 @@ class DamagedMailbox:
             raise StoreDamaged("An entry of the relay's log is damaged.")
         return await self.inner.read(reads)
 
-    async def mark_restored(self, entropy: Entropy) -> None:
-        await self.inner.mark_restored(entropy)
+    async def mark_restored(self, entropy: Entropy, now_ms: int) -> None:
+        await self.inner.mark_restored(entropy, now_ms)
 
     async def stats(self) -> MailboxStats:
         return await self.inner.stats()

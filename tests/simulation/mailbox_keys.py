@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from server_relay.effects import KeysRead, ReadKeys
-from server_relay.key_records import ERA_MAX, ApprovalRow, GrantRow, KeyRow, KeyState, SubjectRow, forgotten
+from server_relay.key_records import ApprovalRow, GrantRow, KeyRow, KeyState, SubjectRow, forgotten, later_era
 from server_relay.records import EndKeys, PutKeys
 
 __all__ = ["MailboxKeys"]
@@ -76,10 +76,10 @@ class MailboxKeys:
         if subject in self._subjects:
             self._subjects[subject] = replace(self._subjects[subject], barrier=0)
 
-    def raise_all(self, subjects: set[str]) -> None:
+    def raise_all(self, subjects: set[str], now_ms: int) -> None:
         """Begin a new era behind its barrier in every subject, these and all that have a row."""
         for subject in subjects | set(self._subjects):
-            era = min(self._subjects.get(subject, SubjectRow()).era + 1, ERA_MAX)
+            era = later_era(self._subjects.get(subject, SubjectRow()).era, now_ms)
             self._subjects[subject] = SubjectRow(era, era)
 
     def read(self, read: ReadKeys) -> KeysRead:

@@ -33,10 +33,10 @@ class MailboxModel(Crashable[MailboxState, MailboxWrite]):
         """Return the mailbox's sizes."""
         return self._current.stats()
 
-    def mark_restored(self, entropy: Entropy) -> None:
+    def mark_restored(self, entropy: Entropy, now_ms: int) -> None:
         """Make of what is there a restored mailbox; it counts as synced."""
         restored = self.image()
-        restored.mark_restored(entropy)
+        restored.mark_restored(entropy, now_ms)
         self.restore(restored)
 
 
@@ -57,9 +57,9 @@ class AsyncMailbox:
         """Return the answer to each read."""
         return [self.model.read(read) for read in reads]
 
-    async def mark_restored(self, entropy: Entropy) -> None:
+    async def mark_restored(self, entropy: Entropy, now_ms: int) -> None:
         """Mark and sync."""
-        self.model.mark_restored(entropy)
+        self.model.mark_restored(entropy, now_ms)
 
     async def stats(self) -> MailboxStats:
         """Return the mailbox's sizes."""

@@ -168,7 +168,7 @@ class MailboxState:
             if owner == subject:
                 task.guard = replace(task.guard, lost=False, opened_version=task.summary.version)
 
-    def mark_restored(self, entropy: Entropy) -> None:
+    def mark_restored(self, entropy: Entropy, now_ms: int) -> None:
         """Give every stream a new epoch and raise every barrier."""
         for task in self._tasks.values():
             streams = [task.streams[name] for name in StreamName if name in task.streams]
@@ -176,7 +176,7 @@ class MailboxState:
             for stream in streams:
                 epoch = entropy(EPOCH_BYTES)
                 stream.image = replace(stream.image, epoch=epoch, tail_from=1, usable=None, offered=None)
-        self._keys.raise_all({subject for subject, _ in self._tasks})
+        self._keys.raise_all({subject for subject, _ in self._tasks}, now_ms)
 
     def _pass_time(self, write: PassTime) -> None:
         self._relay_ms = write.now_ms

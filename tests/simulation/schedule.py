@@ -213,7 +213,7 @@ def _arrange_relay_restore(world: World, taken_ms: int, restored_ms: int, stays_
         world.relay.mailbox.restore(images[0])
         if world.relay.roles:
             # Whoever guards calls restores as the manual says: the file is marked before a relay starts on it.
-            world.relay.mailbox.mark_restored(world.rng("restored").randbytes)
+            world.relay.mailbox.mark_restored(world.rng("restored").randbytes, world.scheduler.now_ms)
             world.guarded.relay_lost()
         world.checks.disk_replaced()
         if stays_away is not None:

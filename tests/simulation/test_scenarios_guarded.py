@@ -129,7 +129,7 @@ def test_a_relay_that_forgot_a_grant_grants_the_key_to_nobody(happens: str) -> N
         script.world.relay.mailbox = MailboxModel()
     else:
         script.world.relay.mailbox.restore(old)
-        script.world.relay.mailbox.mark_restored(script.world.rng("restored").randbytes)
+        script.world.relay.mailbox.mark_restored(script.world.rng("restored").randbytes, 0)
     script.world.checks.disk_replaced()
     script.world.relay.boot()
     script.wait(5_000)
