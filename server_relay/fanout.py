@@ -117,30 +117,42 @@ def pump(turn: Turn, session: Session) -> None:
 # --- frames -----------------------------------------------------------------------------------------------------------
 
 
+class _Wires:
+    """Encoded entries, to be cut into frames of about `PORTION_BYTES`, for many readers without a look at each one."""
+
+    def __init__(self, entries: Sequence[StoredEntry]) -> None:
+        self._wires = [msgspec.Raw(entry.wire) for entry in entries]
+        self._ends = [0, *accumulate(len(entry.wire) for entry in entries)]
+
+    def frames(self, stream: StreamLog, start: int, end: int) -> list[bytes]:
+        """Return the frames of the entries [start:end], all of one stream."""
+        frames: list[bytes] = []
+        while start < end:
+            fits = bisect_right(self._ends, self._ends[start] + PORTION_BYTES) - 1
+            to = min(end, max(start + 1, fits))
+            frames.append(_encode(_Entries(stream.id, stream.epoch, self._wires[start:to])))
+            start = to
+        return frames
+
+
 class _Fresh:
-    """A turn's fresh entries as the frames of many readers are made of them.
+    """A turn's fresh entries.
 
     `stretches` are (stream, start, end): the runs of one stream behind each other are one, whoever pushed them.
     """
 
     def __init__(self, log: TaskLog) -> None:
-        self._log = log
-        self._wires = [msgspec.Raw(entry.wire) for entry in log.fresh]
-        self._ends = [0, *accumulate(len(entry.wire) for entry in log.fresh)]
+        self._wires = _Wires(log.fresh)
         self._stretches: list[tuple[StreamLog, int, int]] = []
         for name, runs in groupby(log.runs, key=lambda run: run.name):
             start = self._stretches[-1][2] if self._stretches else 0
             self._stretches.append((log.streams[name], start, [run.end for run in runs][-1]))
 
     def between(self, start: int, end: int) -> list[bytes]:
-        """Return the frames of the entries [start:end], each of one stream and of about `PORTION_BYTES`."""
+        """Return the frames of the entries [start:end], each of one stream."""
         frames: list[bytes] = []
         for stream, first, last in self._stretches:
-            at, stop = max(start, first), min(end, last)
-            while at < stop:
-                to = min(stop, max(at + 1, bisect_right(self._ends, self._ends[at] + PORTION_BYTES) - 1))
-                frames.append(_encode(_Entries(stream.id, stream.epoch, self._wires[at:to])))
-                at = to
+            frames += self._wires.frames(stream, max(start, first), min(end, last))
         return frames
 
 
@@ -180,22 +192,7 @@ def _render(log: TaskLog, entries: Iterable[StoredEntry], follow: Follow) -> lis
 
 def _group(log: TaskLog, entries: Sequence[StoredEntry], own: bool) -> list[bytes]:
     stream = log.streams[entries[0].name]
-    return _receipts(stream, entries) if own else _entry_frames(stream, entries)
-
-
-def _entry_frames(stream: StreamLog, entries: Sequence[StoredEntry]) -> list[bytes]:
-    """Consecutive entries of one stream as frames of about `PORTION_BYTES`."""
-    frames: list[bytes] = []
-    portion: list[msgspec.Raw] = []
-    size = 0
-    for entry in entries:
-        if portion and size + len(entry.wire) > PORTION_BYTES:
-            frames.append(_encode(_Entries(stream.id, stream.epoch, portion)))
-            portion, size = [], 0
-        portion.append(msgspec.Raw(entry.wire))
-        size += len(entry.wire)
-    frames.append(_encode(_Entries(stream.id, stream.epoch, portion)))
-    return frames
+    return _receipts(stream, entries) if own else _Wires(entries).frames(stream, 0, len(entries))
 
 
 def _receipts(stream: StreamLog, entries: Sequence[StoredEntry]) -> list[bytes]:
