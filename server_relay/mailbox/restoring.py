@@ -4,6 +4,7 @@ import sqlite3
 
 from server_relay.key_records import EPOCH_BYTES, later_era, lost_guard
 from server_relay.mailbox.key_rows import guard_of, put_guard
+from server_relay.mailbox.schema import transaction
 from sync_core.ids import Entropy
 
 __all__ = ["mark_restored"]
@@ -14,8 +15,7 @@ _RAISE_SUBJECT = "UPDATE subjects SET era = ?1, barrier = ?1, opened = 0 WHERE s
 
 def mark_restored(connection: sqlite3.Connection, entropy: Entropy, now_ms: int) -> None:
     """Give every stream a new epoch, count every task as lost, raise every subject's barrier: all or nothing."""
-    connection.execute("BEGIN IMMEDIATE")
-    try:
+    with transaction(connection):
         past: dict[int, list[bytes]] = {}
         for stream, epoch in connection.execute("SELECT id, epoch FROM streams ORDER BY id").fetchall():
             past.setdefault(stream >> 2, []).append(epoch)
@@ -28,8 +28,3 @@ def mark_restored(connection: sqlite3.Connection, entropy: Entropy, now_ms: int)
         connection.execute(_KNOW_SUBJECTS)
         for subject, era in connection.execute("SELECT subject, era FROM subjects").fetchall():
             connection.execute(_RAISE_SUBJECT, (later_era(era, now_ms), subject))
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise

@@ -14,7 +14,16 @@ from pathlib import Path
 from sync_core.errors import SegueError, StoreDamaged, StoreFull, StoreInUse, StoreUnusable
 from sync_core.ids import StreamName
 
-__all__ = ["NAMES", "STORED_NO_BITS", "connect", "connect_read_only", "entry_place", "mailbox_errors", "stream_key"]
+__all__ = [
+    "NAMES",
+    "STORED_NO_BITS",
+    "connect",
+    "connect_read_only",
+    "entry_place",
+    "mailbox_errors",
+    "stream_key",
+    "transaction",
+]
 
 _APPLICATION_ID = 0x53654752
 _BUSY_TIMEOUT_S = 0.5
@@ -139,6 +148,20 @@ def connect(path: Path, store_bytes_max: int | None) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """Make what is done inside one transaction: all of it is kept, or nothing."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        # SQLite has rolled back by itself after some errors.
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
 
 
 def connect_read_only(path: Path) -> sqlite3.Connection:

@@ -16,7 +16,7 @@ from server_relay.mailbox.lifetimes import (
     put_tombstone,
     summary_row,
 )
-from server_relay.mailbox.schema import entry_place, stream_key
+from server_relay.mailbox.schema import entry_place, stream_key, transaction
 from server_relay.records import (
     AppendStored,
     DropBlob,
@@ -170,31 +170,27 @@ class _Rows:
 
 def commit(connection: sqlite3.Connection, ids: TaskIds, writes: Sequence[MailboxWrite]) -> None:
     """Carry out all writes in one transaction, or none and raise."""
-    connection.execute("BEGIN IMMEDIATE")
     try:
-        rows = _Rows()
-        for write in writes:
-            if isinstance(write, PassTime):
-                pass_time(connection, write)
-                ids.forget()
-                continue
-            task = ids.get(connection, write.subject, write.task)
-            if isinstance(write, AppendStored):
-                rows.add(task, write)
-            elif isinstance(write, (EmptyStream, PurgeTask, LowerBarrier)):
-                # They are about what was appended before, too.
-                rows.write(connection)
-                rows = _Rows()
-                _apply_to_all(connection, task, write)
-            else:
-                _apply(connection, task, write)
-        rows.write(connection)
-        connection.execute("COMMIT")
+        with transaction(connection):
+            rows = _Rows()
+            for write in writes:
+                if isinstance(write, PassTime):
+                    pass_time(connection, write)
+                    ids.forget()
+                    continue
+                task = ids.get(connection, write.subject, write.task)
+                if isinstance(write, AppendStored):
+                    rows.add(task, write)
+                elif isinstance(write, (EmptyStream, PurgeTask, LowerBarrier)):
+                    # They are about what was appended before, too.
+                    rows.write(connection)
+                    rows = _Rows()
+                    _apply_to_all(connection, task, write)
+                else:
+                    _apply(connection, task, write)
+            rows.write(connection)
     except BaseException:
         ids.forget()
-        # SQLite has rolled back by itself after some errors.
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
         raise
 
 
