@@ -4,14 +4,13 @@ import contextlib
 import os
 import re
 import ssl
-from asyncio import BaseTransport, WriteTransport
 from collections import Counter
 from http import HTTPStatus
 from pathlib import Path
-from typing import cast
 
-from websockets.asyncio.server import ServerConnection
 from websockets.http11 import Request, Response
+from websockets.server import ServerProtocol
+from websockets.typing import Origin
 
 from server_relay.config import RelaySettings, is_loopback
 from sync_core.errors import ValueRefused
@@ -29,65 +28,44 @@ class Door:
     """Counts a relay's sockets, and cuts off those beyond the bound before anything is read from them.
 
     The relay's own bounds, which it tells with a close code, come first; this one holds what has not come that far.
-    `check_request` goes to the websocket server, as does `connection` as the class of its connections.
+    `origins` may connect, besides who names none.
     """
 
     def __init__(self, settings: RelaySettings) -> None:
         self.cut_off = 0
+        self.origins = (None, *(Origin(origin) for origin in settings.origins))
         self._of_address: Counter[str] = Counter()
         self._sockets_max = settings.connections_max + settings.connections_before_login_max
         self._of_address_max = settings.connections_per_address_max + _TOLD_SOCKETS
         self._hosts = named_hosts(settings.hosts, settings.host)
-        self.connection = self._connection_class()
 
     @property
     def sockets(self) -> int:
         """How many sockets are open."""
         return self._of_address.total()
 
-    def _lets_in(self, address: str) -> bool:
+    def lets_in(self, address: str) -> bool:
+        """Count one more socket of an address; return whether it may stay."""
         if self.sockets >= self._sockets_max or self._of_address[address] >= self._of_address_max:
             self.cut_off += 1
             return False
         self._of_address[address] += 1
         return True
 
-    def _left(self, address: str) -> None:
+    def left(self, address: str) -> None:
+        """A socket that was let in is closed."""
         self._of_address[address] -= 1
         if not self._of_address[address]:
             del self._of_address[address]
 
-    def check_request(self, websocket: ServerConnection, request: Request) -> Response | None:
-        """Refuse a request that names another host than this relay's, or two origins at once; which origins may
-        connect is checked by websockets."""
+    def refusal(self, protocol: ServerProtocol, request: Request) -> Response | None:
+        """Return the refusal of a request that names another host than this relay's, or two origins at once; which
+        origins may connect is checked by websockets."""
         if not names_host(request, self._hosts):
-            return websocket.respond(HTTPStatus.FORBIDDEN, "This relay is reached under another name.\n")
+            return protocol.reject(HTTPStatus.FORBIDDEN, "This relay is reached under another name.\n")
         if len(request.headers.get_all("Origin")) > 1:
-            return websocket.respond(HTTPStatus.FORBIDDEN, "A request comes from one origin.\n")
+            return protocol.reject(HTTPStatus.FORBIDDEN, "A request comes from one origin.\n")
         return None
-
-    def _connection_class(self) -> type[ServerConnection]:
-        door = self
-
-        class Counted(ServerConnection):
-            counted_as: str | None = None
-
-            def connection_made(self, transport: BaseTransport) -> None:
-                peer = transport.get_extra_info("peername")
-                address = str(peer[0]) if peer else ""
-                if not door._lets_in(address):
-                    # The loop's own transports need not be of asyncio's classes: uvloop's are not.
-                    cast(WriteTransport, transport).abort()
-                    return
-                self.counted_as = address
-                super().connection_made(transport)
-
-            def connection_lost(self, exc: Exception | None) -> None:
-                if self.counted_as is not None:
-                    door._left(self.counted_as)
-                    super().connection_lost(exc)
-
-        return Counted
 
 
 def named_hosts(hosts: tuple[str, ...], bound_to: str) -> frozenset[str]:

@@ -14,10 +14,10 @@ class Histogram:
         self.sum_s = 0.0
         self._counts = [0] * (len(BOUNDS_S) + 1)
 
-    def add(self, span_s: float) -> None:
-        """Count one span."""
-        self.sum_s += span_s
-        self._counts[bisect_left(BOUNDS_S, span_s)] += 1
+    def add(self, span_s: float, count: int = 1) -> None:
+        """Count a span, or so many of the same length."""
+        self.sum_s += span_s * count
+        self._counts[bisect_left(BOUNDS_S, span_s)] += count
 
     @property
     def count(self) -> int:

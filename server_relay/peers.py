@@ -1,146 +1,303 @@
-"""One websocket connection as the server sees it: frames decoded as they come, an out-queue of its own, one writer.
+"""One websocket connection as the server sees it: websockets' own protocol under a transport of the loop, no streams.
 
-What waits of a connection for the conductor is bounded, and nothing is read while its out-queue is full: so what a
-device can make the relay hold is bounded in both directions. Once nothing can be written any more, the out-queue is
-empty for good, and what the device had sent before is read to its end.
+A message costs no task and no wake-up of its own: what the socket had is parsed and decoded at once, what is sent goes
+to the transport, or waits here while that is full. What waits of a connection for the conductor is bounded, and nothing
+is read while its out-queue is full: so what a device can make the relay hold is bounded in both directions.
 """
 
 import asyncio
+import fcntl
+import struct
+import termios
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from socket import socket
+from time import monotonic
+from typing import Protocol, cast
 
-from websockets.asyncio.server import ServerConnection
-from websockets.exceptions import ConnectionClosed
+from websockets.frames import Frame, Opcode
+from websockets.http11 import Request
+from websockets.protocol import State
+from websockets.server import ServerProtocol
 
-from server_relay.effects import Drained
+from server_relay.doors import Door
+from server_relay.effects import Drained, Malformed, Received
 from server_relay.fanout import CATCH_UP_ROOM_BYTES
+from server_relay.logs import silent_logger
 from sync_core.errors import ProtocolError
 from sync_core.limits import FRAME_BYTES_MAX, OUT_QUEUE_BYTES_MAX
-from sync_core.wire import ClientFrame, decode_client, join
+from sync_core.wire import decode_client, join
 
-__all__ = ["Peer"]
+__all__ = ["Owner", "Peer", "messages_of"]
 
+_OPENING_S = 5.0
 _CLOSE_GRACE_S = 5.0
+_PING_S = 10.0
+_SILENCE_S = 20.0
+"""A connection from which nothing came, and to which nothing moved, for so long is cut."""
 _IN_BYTES_MAX = 64 * 1024
-"""Received bytes that wait for the conductor before no further message is read; the last one may go beyond."""
+"""Received bytes that wait for the conductor before nothing more is read; what one read brought may go beyond."""
+_TRANSPORT_BYTES_MAX = 64 * 1024
+"""Bytes that the transport may hold before what follows waits here."""
 _MESSAGE_BYTES_MAX = FRAME_BYTES_MAX - 8
 
 
-class Peer:
-    """A connection.
+def messages_of(frames: Sequence[bytes]) -> tuple[bytes, ...]:
+    """Return encoded frames joined into websocket messages, ready for any number of connections."""
+    messages: list[bytes] = []
+    start, size = 0, 0
+    for at, frame in enumerate(frames):
+        if at > start and size + len(frame) > _MESSAGE_BYTES_MAX:
+            messages.append(_message(frames[start:at]))
+            start, size = at, 0
+        size += len(frame)
+    messages.append(_message(frames[start:]))
+    return tuple(messages)
 
-    `message_bytes` is the size of the message received last, `read_bytes` and `written_bytes` are those since the
-    start. `out_bytes` wait in its out-queue; `on_drained` is called when fewer do, with whether the relay, by what it
-    was told last, may believe that there is no room.
-    """
 
-    def __init__(self, conn: int, websocket: ServerConnection, on_drained: Callable[["Peer", bool], None]) -> None:
+def _message(frames: Iterable[bytes]) -> bytes:
+    return Frame(Opcode.BINARY, join(list(frames))).serialize(mask=False, extensions=[])
+
+
+class Owner(Protocol):
+    """Whom a connection tells what happens to it."""
+
+    def arrived(self, peer: "Peer") -> None:
+        """There is a socket, which is no websocket yet."""
+
+    def opened(self, peer: "Peer") -> None:
+        """The websocket is open."""
+
+    def received(self, peer: "Peer", events: list[Received | Malformed]) -> None:
+        """Messages came; nothing beyond a bound is read before `taken`."""
+
+    def has_room(self, peer: "Peer") -> None:
+        """The out-queue has room again, where the relay, by what it was told last, may believe that there is none."""
+
+    def left(self, peer: "Peer") -> None:
+        """The socket is closed."""
+
+
+class Peer(asyncio.Protocol):
+    """A connection. `opened` once it is a websocket; `read_bytes` and `written_bytes` are those since the start."""
+
+    def __init__(self, conn: int, door: Door, owner: Owner) -> None:
         self.conn = conn
-        self.out_bytes = 0
-        self.message_bytes = self.read_bytes = self.written_bytes = 0
-        self._websocket = websocket
-        self._on_drained = on_drained
+        self.opened = False
+        self.address = ""
+        self.read_bytes = self.written_bytes = 0
+        self._door = door
+        self._owner = owner
+        self._protocol = ServerProtocol(origins=door.origins, max_size=FRAME_BYTES_MAX, logger=silent_logger())
+        self._counted = False
         self._out: deque[bytes] = deque()
-        self._ready = asyncio.Event()
-        self._may_read = asyncio.Event()
-        self._may_read.set()
-        self._in_bytes = 0
-        self._closing: tuple[int, str] | None = None
-        self._written = False
+        self._queued_bytes = 0
         self._told_bytes = 0
+        self._in_bytes = 0
+        self._reading = True
+        self._writable = True
+        self._fragments: list[bytes] = []
+        self._closing: tuple[int, str] | None = None
+        self._deadline_s: float | None = monotonic() + _OPENING_S
+        self._moved_s = monotonic()
+        self._heard = False
+        self._pinged = False
+        self._unsent_bytes = 0
 
     @property
-    def address(self) -> str:
-        """The other side's IP address."""
-        address = self._websocket.remote_address
-        return str(address[0]) if address else ""
+    def out_bytes(self) -> int:
+        """How much waits to be written."""
+        return self._queued_bytes + self._transport.get_write_buffer_size()
+
+    # --- the socket --------------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A socket was accepted: it is counted, or cut off before anything is read from it."""
+        # The loop's own transports need not be of asyncio's classes: uvloop's are not.
+        self._transport = cast(asyncio.Transport, transport)
+        peer = transport.get_extra_info("peername")
+        self.address = str(peer[0]) if peer else ""
+        self._counted = self._door.lets_in(self.address)
+        if not self._counted:
+            self._transport.abort()
+            return
+        self._transport.set_write_buffer_limits(_TRANSPORT_BYTES_MAX)
+        self._owner.arrived(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The socket is closed."""
+        self._out.clear()
+        self._queued_bytes = 0
+        if self._counted:
+            self._door.left(self.address)
+            self._owner.left(self)
+
+    def tick(self, now_s: float) -> None:
+        """Cut the connection if it did not open or close in time, or neither side has moved a byte for long; ping it
+        in between. Who reads nothing while much waits for it is the relay's to judge."""
+        if self._deadline_s is not None:
+            if now_s >= self._deadline_s:
+                self._transport.abort()
+        elif self._heard or not self._reading:
+            self._heard = self._pinged = False
+            self._moved_s = now_s
+        elif now_s - self._moved_s >= _PING_S:
+            unsent_bytes = self._unacknowledged_bytes()
+            if unsent_bytes < self._unsent_bytes:
+                self._moved_s = now_s - _PING_S
+            elif now_s - self._moved_s >= _SILENCE_S:
+                self._transport.abort()
+                return
+            self._unsent_bytes = unsent_bytes
+            if not self._pinged:
+                self._pinged = True
+                self._protocol.send_ping(b"")
+                self._flush()
+
+    def _unacknowledged_bytes(self) -> int:
+        """How much the other side's machine has not taken yet: a slow link moves, though no answer comes through it."""
+        unsent_bytes = self.out_bytes
+        connected: socket | None = self._transport.get_extra_info("socket")
+        if connected is not None:
+            with suppress(OSError):
+                held = fcntl.ioctl(connected.fileno(), termios.TIOCOUTQ, bytes(4))
+                unsent_bytes += struct.unpack("i", held)[0]
+        return unsent_bytes
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
-    async def receive(self) -> list[ClientFrame] | ProtocolError | None:
-        """Return the next message's frames, the error if it holds none, None once the connection is gone."""
-        await self._may_read.wait()
+    def data_received(self, data: bytes) -> None:
+        """Take what the socket had."""
+        self._heard = True
+        self.read_bytes += len(data)
+        protocol = self._protocol
+        protocol.receive_data(data)
+        events: list[Received | Malformed] = []
+        for event in protocol.events_received():
+            if isinstance(event, Frame):
+                self._take(event, events)
+            elif isinstance(event, Request):
+                self._shake_hands(event)
+        if protocol.writes:
+            self._flush()
+        if events:
+            self._owner.received(self, events)
+            self._throttle()
+
+    def eof_received(self) -> None:
+        """The other side has sent all; the transport closes."""
+        self._protocol.receive_eof()
+        self._flush()
+
+    def _shake_hands(self, request: Request) -> None:
+        response = self._door.refusal(self._protocol, request) or self._protocol.accept(request)
+        self._protocol.send_response(response)
+        if self._protocol.state is State.OPEN:
+            self.opened = True
+            self._deadline_s = None
+            self._owner.opened(self)
+
+    def _take(self, frame: Frame, events: list[Received | Malformed]) -> None:
+        """Decode a message once it is whole."""
+        if frame.opcode not in (Opcode.BINARY, Opcode.TEXT, Opcode.CONT):
+            return
+        message = bytes(frame.data)
+        if self._fragments or not frame.fin:
+            self._fragments.append(message)
+            if not frame.fin:
+                return
+            message = b"".join(self._fragments)
+            self._fragments.clear()
+        size = len(message)
+        self._in_bytes += size
         try:
-            message = await self._websocket.recv()
-        except ConnectionClosed:
-            return None
-        self._handed_over = True
-        self._may_read.clear()
-        self.message_bytes = len(message)
-        self.read_bytes += self.message_bytes
-        try:
-            return decode_client(message)
+            # What a text message says does not matter.
+            frames = decode_client("" if frame.opcode is Opcode.TEXT else message)
         except ProtocolError as error:
-            return error
+            events.append(Malformed(self.conn, error.sentence))
+            return
+        for one in frames:
+            events.append(Received(self.conn, one, size))
+            # The size counts once, with the first frame of the message.
+            size = 0
 
     def taken(self) -> None:
         """The conductor took what had come: more may be read, if the out-queue is not full."""
         self._in_bytes = 0
-        self._allow_reading()
+        self._throttle()
 
-    def _allow_reading(self) -> None:
-        if self._in_bytes <= _IN_BYTES_MAX and self.out_bytes <= OUT_QUEUE_BYTES_MAX:
-            self._may_read.set()
+    def _throttle(self) -> None:
+        may_read = self._in_bytes <= _IN_BYTES_MAX and self.out_bytes <= OUT_QUEUE_BYTES_MAX
+        if may_read is self._reading or self._transport.is_closing():
+            return
+        self._reading = may_read
+        if may_read:
+            self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()
+
+    # --- writing -----------------------------------------------------------------------------------------------------
 
     def report(self) -> Drained:
         """Return how much waits in the out-queue, for the relay."""
         self._told_bytes = self.out_bytes
-        return Drained(self.conn, self.out_bytes)
+        return Drained(self.conn, self._told_bytes)
 
-    # --- writing -----------------------------------------------------------------------------------------------------
-
-    def send(self, frames: tuple[bytes, ...]) -> None:
-        """Put frames into the out-queue, or drop them if nothing can be written any more."""
-        if self._written:
+    def send(self, messages: Sequence[bytes]) -> None:
+        """Put whole websocket messages into the out-queue, or drop them if nothing can be written any more."""
+        if self._protocol.state is not State.OPEN or self._transport.is_closing():
             return
-        size = sum(map(len, frames))
-        self._out.extend(frames)
-        self.out_bytes += size
+        size = sum(map(len, messages))
+        self._out += messages
+        self._queued_bytes += size
         self._told_bytes += size
-        if self.out_bytes > OUT_QUEUE_BYTES_MAX:
-            self._may_read.clear()
-        self._ready.set()
+        self._write()
 
     def close(self, code: int, reason: str) -> None:
         """Close the connection once the out-queue is written, or without that after some seconds."""
         if self._closing is None:
             self._closing = (code, reason)
-            self._ready.set()
-            # Aborting a connection that is closed by then does no harm.
-            asyncio.get_running_loop().call_later(_CLOSE_GRACE_S, self._websocket.transport.abort)
+            self._deadline_s = monotonic() + _CLOSE_GRACE_S
+            if self.opened:
+                self._write()
+            else:
+                self._transport.abort()
 
-    async def write(self) -> None:
-        """Write the out-queue, joined into messages, until the connection closes."""
-        try:
-            while True:
-                await self._ready.wait()
-                self._ready.clear()
-                while self._out:
-                    frames, size = self._next_message()
-                    await self._websocket.send(join(frames))
-                    self._drained(size)
-                if self._closing is not None:
-                    await self._websocket.close(*self._closing)
-                    return
-        except ConnectionClosed:
-            pass
-        finally:
-            self._written = True
+    def pause_writing(self) -> None:
+        """The transport is full."""
+        self._writable = False
+
+    def resume_writing(self) -> None:
+        """The transport has room."""
+        self._writable = True
+        self._write()
+
+    def _write(self) -> None:
+        """Hand the out-queue to the transport as far as that takes it; then close, if that is asked for."""
+        if self._protocol.state is not State.OPEN:
             self._out.clear()
-            self.out_bytes = 0
-            self._allow_reading()
+            self._queued_bytes = 0
+        while self._out and self._writable:
+            message = self._out.popleft()
+            self._queued_bytes -= len(message)
+            self.written_bytes += len(message)
+            self._transport.write(message)
+        if self._closing is not None and not self._out and self._protocol.state is State.OPEN:
+            self._protocol.send_close(*self._closing)
+            self._flush()
+        self._throttle()
+        if self.out_bytes <= CATCH_UP_ROOM_BYTES < self._told_bytes:
+            self._owner.has_room(self)
 
-    def _next_message(self) -> tuple[list[bytes], int]:
-        frames: list[bytes] = []
-        size = 0
-        while self._out and (not frames or size + len(self._out[0]) <= _MESSAGE_BYTES_MAX):
-            frame = self._out.popleft()
-            frames.append(frame)
-            size += len(frame)
-        return frames, size
-
-    def _drained(self, size: int) -> None:
-        self.out_bytes -= size
-        self.written_bytes += size
-        self._allow_reading()
-        self._on_drained(self, self.out_bytes <= CATCH_UP_ROOM_BYTES < self._told_bytes)
+    def _flush(self) -> None:
+        """Write what the protocol has to say: the handshake, pongs, the end. A closing socket has not for ever."""
+        for data in self._protocol.data_to_send():
+            if data:
+                self._transport.write(data)
+            elif self._transport.can_write_eof():
+                self._transport.write_eof()
+            else:
+                self._transport.close()
+        if self._deadline_s is None and self._protocol.state is not State.OPEN:
+            self._deadline_s = monotonic() + _CLOSE_GRACE_S

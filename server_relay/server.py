@@ -11,10 +11,6 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from websockets.asyncio.server import Server, ServerConnection
-from websockets.asyncio.server import serve as serve_websockets
-from websockets.typing import Origin
-
 from server_relay.access import AccessFiles
 from server_relay.clock import RelayClock
 from server_relay.config import RelaySettings
@@ -35,16 +31,15 @@ from server_relay.effects import (
     Written,
 )
 from server_relay.health import Health
-from server_relay.logs import RelayLog, silent_logger
+from server_relay.logs import RelayLog
 from server_relay.mailbox.mailbox import Mailbox
 from server_relay.mailbox.sqlite_mailbox import SqliteMailbox
 from server_relay.metrics import Figures, RelayMetrics
 from server_relay.notes import Note
-from server_relay.peers import Peer
+from server_relay.peers import Peer, messages_of
 from server_relay.relay import Relay
-from sync_core.errors import ProtocolError, SegueError
+from sync_core.errors import SegueError
 from sync_core.frames import Push
-from sync_core.limits import FRAME_BYTES_MAX
 
 __all__ = ["GOING_AWAY", "RelayServer", "serve"]
 
@@ -52,6 +47,7 @@ GOING_AWAY = 1001
 """Websocket close code: the relay stops; connect again, to it or its successor, and resume."""
 
 _TICK_S = 1.0
+_CLOSING_S = 0.02
 _LISTEN_BACKLOG = 4_096
 _TLS_HANDSHAKE_S = 5.0
 _STATS_AGE_MS = 300_000
@@ -84,6 +80,7 @@ class RelayServer:
         self._mailbox = mailbox
         self._access = AccessFiles(settings)
         self._relay = Relay(self._access.access.admit, os.urandom, settings, durable=mailbox.durable)
+        self._sockets: set[Peer] = set()
         self._peers: dict[int, Peer] = {}
         self._numbers = itertools.count(1)
         self._inbox: list[RelayEvent] = []
@@ -92,13 +89,13 @@ class RelayServer:
         self._wake = asyncio.Event()
         self._closing = False
         self._figures = Figures()
-        self._arrivals: list[float] = []
+        self._arrivals: list[tuple[float, int]] = []
         self._log = RelayLog()
         self._door = Door(settings)
         self._tls = TlsFiles(settings.tls_cert, settings.tls_key) if settings.tls_cert and settings.tls_key else None
         self._health = Health(lambda: self.metrics(_STATS_AGE_MS), self._sick, self._unready)
         self._commit_failed_ms: int | None = None
-        self._server: Server | None = None
+        self._server: asyncio.Server | None = None
         self.port = settings.port
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -114,24 +111,12 @@ class RelayServer:
             jump_ms_max=settings.clock_jump_s_max * 1000,
             confirmed=settings.clock_confirmed,
         )
-        self._server = await serve_websockets(
-            self._handle,
+        self._server = await asyncio.get_running_loop().create_server(
+            lambda: Peer(next(self._numbers), self._door, self),
             settings.host,
             settings.port,
-            process_request=self._door.check_request,
-            create_connection=self._door.connection,
             ssl=None if self._tls is None else self._tls.context,
             ssl_handshake_timeout=None if self._tls is None else _TLS_HANDSHAKE_S,
-            origins=[None, *(Origin(origin) for origin in settings.origins)],
-            compression=None,
-            server_header=None,
-            max_size=FRAME_BYTES_MAX,
-            max_queue=2,
-            open_timeout=5,
-            ping_interval=10,
-            ping_timeout=10,
-            close_timeout=2,
-            logger=silent_logger(),
             backlog=_LISTEN_BACKLOG,
         )
         self.port = int(next(iter(self._server.sockets)).getsockname()[1])
@@ -165,15 +150,17 @@ class RelayServer:
         if self._server is None or self._closing:
             return
         self._closing = True
-        self._server.close(close_connections=False)
+        self._server.close()
         self._wake.set()
         await asyncio.wait(self._tasks[:1])
-        for task in self._tasks[1:]:
-            task.cancel()
-        for peer in self._peers.values():
+        for peer in list(self._sockets):
             peer.taken()
             peer.close(GOING_AWAY, "the relay stops")
-        await self._server.wait_closed()
+        while self._sockets:
+            await asyncio.sleep(_CLOSING_S)
+            self._tick_peers()
+        for task in self._tasks[1:]:
+            task.cancel()
         await self._health.close()
         await self._mailbox.close()
 
@@ -230,31 +217,37 @@ class RelayServer:
 
     # --- connections -------------------------------------------------------------------------------------------------
 
-    async def _handle(self, websocket: ServerConnection) -> None:
-        """Serve one connection until it closes; once the relay stops, what still comes is dropped."""
-        peer = Peer(next(self._numbers), websocket, self._on_drained)
-        self._peers[peer.conn] = peer
-        self._post(Connected(peer.conn, peer.address))
-        writer = asyncio.create_task(peer.write())
+    def arrived(self, peer: Peer) -> None:
+        """A socket was let in."""
+        self._sockets.add(peer)
         if self._closing:
             peer.close(GOING_AWAY, "the relay stops")
-        try:
-            while (received := await peer.receive()) is not None:
-                if self._closing:
-                    peer.taken()
-                    continue
-                self._handed_over.append(peer)
-                if isinstance(received, list) and any(isinstance(frame, Push) for frame in received):
-                    self._arrivals.append(time.perf_counter())
-                if isinstance(received, ProtocolError):
-                    self._post(Malformed(peer.conn, received.sentence))
-                else:
-                    # The size counts once, with the first frame of the message.
-                    sizes = itertools.chain((peer.message_bytes,), itertools.repeat(0))
-                    self._post(*map(Received, itertools.repeat(peer.conn), received, sizes))
-        finally:
-            writer.cancel()
-            self._peers.pop(peer.conn, None)
+
+    def opened(self, peer: Peer) -> None:
+        """A socket became a connection."""
+        self._peers[peer.conn] = peer
+        self._post(Connected(peer.conn, peer.address))
+
+    def received(self, peer: Peer, events: list[Received | Malformed]) -> None:
+        """Messages came; once the relay stops, what still comes is dropped."""
+        if self._closing:
+            peer.taken()
+            return
+        self._handed_over.append(peer)
+        pushes = sum(isinstance(event, Received) and isinstance(event.frame, Push) for event in events)
+        if pushes:
+            self._arrivals.append((time.perf_counter(), pushes))
+        self._post(*events)
+
+    def has_room(self, peer: Peer) -> None:
+        """The relay is told in the next turn."""
+        self._moved.add(peer)
+        self._wake.set()
+
+    def left(self, peer: Peer) -> None:
+        """A socket was closed."""
+        self._sockets.discard(peer)
+        if self._peers.pop(peer.conn, None) is not None:
             self._moved.discard(peer)
             self._figures.read_bytes += peer.read_bytes
             self._figures.written_bytes += peer.written_bytes
@@ -264,10 +257,10 @@ class RelayServer:
         self._inbox += events
         self._wake.set()
 
-    def _on_drained(self, peer: Peer, has_room_again: bool) -> None:
-        self._moved.add(peer)
-        if has_room_again:
-            self._wake.set()
+    def _tick_peers(self) -> None:
+        now_s = time.monotonic()
+        for peer in list(self._sockets):
+            peer.tick(now_s)
 
     # --- the conductor -----------------------------------------------------------------------------------------------
 
@@ -282,7 +275,7 @@ class RelayServer:
         """Handle everything that waits; effects of one turn are carried out before the next one begins."""
         events: list[RelayEvent] = [peer.report() for peer in self._moved]
         events += self._inbox
-        self._moved.clear()
+        self._moved = {peer for peer in self._moved if peer.out_bytes}
         self._inbox = []
         handed_over, self._handed_over = self._handed_over, []
         for peer in handed_over:
@@ -292,8 +285,8 @@ class RelayServer:
         while effects:
             effects = await self._carry_out(effects)
         now_s = time.perf_counter()
-        for arrived_s in arrivals:
-            self._figures.receipt_spans.add(now_s - arrived_s)
+        for arrived_s, pushes in arrivals:
+            self._figures.receipt_spans.add(now_s - arrived_s, pushes)
         self._figures.turns += 1
         self._turned_ms = _mono_ms()
         while self._relay.notes:
@@ -314,13 +307,17 @@ class RelayServer:
             self._commit_failed_ms = _mono_ms()
             self._log.put(Note("commit_failed", {"code": error.code}, "error"))
             return self._relay.handle(CommitFailed(tuple(effects), error), self._now_ms())
+        # Frames that go to many are joined once.
+        joined: dict[tuple[bytes, ...], tuple[bytes, ...]] = {}
         for effect in effects:
             match effect:
                 case Written():
                     pass
                 case Send(conn, frames):
                     if conn in self._peers:
-                        self._peers[conn].send(frames)
+                        messages = joined.get(frames) or joined.setdefault(frames, messages_of(frames))
+                        self._peers[conn].send(messages)
+                        self._moved.add(self._peers[conn])
                 case Close(conn, code, reason):
                     if conn in self._peers:
                         self._peers[conn].close(code, reason)
@@ -340,6 +337,7 @@ class RelayServer:
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(_TICK_S)
+            self._tick_peers()
             self._post(Tick(self._clock.suspended))
 
     async def _reread(self) -> None:

@@ -1,40 +1,202 @@
 """One connection as the server sees it, over a real socket."""
 
 import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 
-from websockets.asyncio.client import connect
-from websockets.asyncio.server import ServerConnection, serve
+import pytest
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed
 
-from server_relay.peers import Peer
+from server_relay.config import RelaySettings
+from server_relay.doors import Door
+from server_relay.effects import Malformed, Received
+from server_relay.peers import Peer, messages_of
 from sync_core.frames import Unfollow
-from sync_core.limits import OUT_QUEUE_BYTES_MAX
-from sync_core.wire import encode
+from sync_core.limits import FRAME_BYTES_MAX, OUT_QUEUE_BYTES_MAX
+from sync_core.wire import encode, encode_frame
 
 _MORE_THAN_SOCKETS_HOLD = 64 * 1024 * 1024
+_UNFOLLOW = encode([Unfollow("a")])
 
 
-async def test_a_device_that_is_gone_before_it_read_is_read_to_its_end() -> None:
-    read: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+class Owner:
+    """Keeps what it is told, and wakes whoever waits for it."""
 
-    async def handle(websocket: ServerConnection) -> None:
-        peer = Peer(1, websocket, lambda peer, has_room_again: None)
-        peer.send((bytes(_MORE_THAN_SOCKETS_HOLD),))
-        assert peer.out_bytes > OUT_QUEUE_BYTES_MAX
-        writer = asyncio.create_task(peer.write())
-        count = 0
+    def __init__(self) -> None:
+        self.peer: Peer | None = None
+        self.events: list[Received | Malformed] = []
+        self.room_told = 0
+        self.gone = False
+        self._news = asyncio.Event()
+
+    def arrived(self, peer: Peer) -> None:
+        self.peer = peer
+        self._news.set()
+
+    def opened(self, peer: Peer) -> None:
+        self._news.set()
+
+    def received(self, peer: Peer, events: list[Received | Malformed]) -> None:
+        self.events += events
+        self._news.set()
+
+    def has_room(self, peer: Peer) -> None:
+        self.room_told += 1
+        self._news.set()
+
+    def left(self, peer: Peer) -> None:
+        self.gone = True
+        self._news.set()
+
+    async def until(self, holds: Callable[[], bool]) -> None:
         async with asyncio.timeout(30):
-            while await peer.receive() is not None:
-                count += 1
-                peer.taken()
-            await writer
-        peer.send((b"too late",))
-        read.set_result(count if not peer.out_bytes else -1)
+            while not holds():
+                self._news.clear()
+                await self._news.wait()
 
-    async with serve(handle, "127.0.0.1", 0, compression=None) as server, asyncio.timeout(30):
-        port = next(iter(server.sockets)).getsockname()[1]
-        device = await connect(f"ws://127.0.0.1:{port}", compression=None, max_size=None, proxy=None)
-        device.transport.pause_reading()
-        for _ in range(2):
-            await device.send(encode([Unfollow("a")]))
-        device.transport.abort()
-        assert 0 <= await read <= 2
+
+class Pair:
+    """A peer and the device at its other end."""
+
+    def __init__(self, owner: Owner, peer: Peer, device: ClientConnection) -> None:
+        self.owner, self.peer, self.device = owner, peer, device
+
+
+@pytest.fixture
+async def pair(tmp_path: Path) -> AsyncIterator[Pair]:
+    owner = Owner()
+    door = Door(RelaySettings(db=tmp_path / "relay.db"))
+    server = await asyncio.get_running_loop().create_server(lambda: Peer(1, door, owner), "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with connect(f"ws://127.0.0.1:{port}", compression=None, max_size=None, proxy=None) as device:
+        await owner.until(lambda: owner.peer is not None and owner.peer.opened)
+        assert owner.peer is not None
+        yield Pair(owner, owner.peer, device)
+        server.close()
+
+
+async def test_what_a_device_sends_is_decoded_and_its_size_counts_once(pair: Pair) -> None:
+    message = encode([Unfollow("a"), Unfollow("b")])
+    await pair.device.send(message)
+    await pair.owner.until(lambda: len(pair.owner.events) == 2)
+    assert pair.owner.events == [Received(1, Unfollow("a"), len(message)), Received(1, Unfollow("b"), 0)]
+
+
+async def test_a_message_in_fragments_is_one_message(pair: Pair) -> None:
+    await pair.device.send([_UNFOLLOW[:3], _UNFOLLOW[3:]])
+    await pair.owner.until(lambda: bool(pair.owner.events))
+    assert pair.owner.events == [Received(1, Unfollow("a"), len(_UNFOLLOW))]
+
+
+async def test_text_is_malformed_whole_or_in_fragments(pair: Pair) -> None:
+    await pair.device.send("text")
+    await pair.device.send(["te", "xt"])
+    await pair.owner.until(lambda: len(pair.owner.events) == 2)
+    assert all(isinstance(event, Malformed) for event in pair.owner.events)
+
+
+async def test_a_message_beyond_the_bound_ends_the_connection(pair: Pair) -> None:
+    with pytest.raises(ConnectionClosed) as closed:
+        await pair.device.send(bytes(FRAME_BYTES_MAX + 1))
+        await pair.device.recv()
+    assert closed.value.rcvd is not None and closed.value.rcvd.code == 1009
+    await pair.owner.until(lambda: pair.owner.gone)
+    assert not pair.owner.events
+
+
+async def test_no_more_is_read_than_the_conductor_takes(pair: Pair) -> None:
+    big = encode([Unfollow("x" * 60_000)])
+    sending = asyncio.create_task(asyncio.wait_for(_send_all(pair.device, [big] * 200), 30))
+    for _ in range(200):
+        await pair.owner.until(lambda: bool(pair.owner.events))
+        assert len(pair.owner.events) <= 8
+        pair.owner.events.clear()
+        pair.peer.taken()
+        if sending.done():
+            break
+    await sending
+
+
+async def _send_all(device: ClientConnection, messages: list[bytes]) -> None:
+    for message in messages:
+        await device.send(message)
+
+
+async def test_nothing_is_read_while_the_out_queue_is_full_and_room_is_told_once_there_is(pair: Pair) -> None:
+    pair.device.transport.pause_reading()
+    pair.peer.send(messages_of([bytes(200_000)] * 300))
+    assert pair.peer.report().out_bytes > OUT_QUEUE_BYTES_MAX
+    await pair.device.send(_UNFOLLOW)
+    assert not pair.owner.events and not pair.owner.room_told
+    pair.device.transport.resume_reading()
+    received = 0
+    async with asyncio.timeout(30):
+        while received < 300:
+            received += len(await pair.device.recv()) // 200_000
+    await pair.owner.until(lambda: bool(pair.owner.events) and pair.owner.room_told > 0)
+    assert pair.peer.report().out_bytes == 0
+    assert pair.peer.written_bytes > 300 * 200_000
+
+
+async def test_a_device_that_is_gone_before_it_read_is_let_go(pair: Pair) -> None:
+    pair.device.transport.pause_reading()
+    pair.peer.send((bytes(_MORE_THAN_SOCKETS_HOLD),))
+    assert pair.peer.out_bytes > OUT_QUEUE_BYTES_MAX
+    pair.device.transport.abort()
+    await pair.owner.until(lambda: pair.owner.gone)
+    pair.peer.send((b"too late",))
+    assert not pair.peer.out_bytes
+
+
+async def test_closing_waits_for_the_out_queue(pair: Pair) -> None:
+    pair.peer.send(messages_of([bytes(200_000)] * 20))
+    pair.peer.close(4000, "enough")
+    sizes = [len(await pair.device.recv()) for _ in range(20)]
+    assert sum(sizes) > 20 * 200_000
+    with pytest.raises(ConnectionClosed) as closed:
+        await pair.device.recv()
+    assert closed.value.rcvd is not None and (closed.value.rcvd.code, closed.value.rcvd.reason) == (4000, "enough")
+    await pair.owner.until(lambda: pair.owner.gone)
+
+
+async def test_silence_is_pinged_and_then_cut(pair: Pair) -> None:
+    loop = asyncio.get_running_loop()
+    # A raw socket answers no ping: the device's reading stops.
+    pair.device.transport.pause_reading()
+    now_s = loop.time()
+    pair.peer.tick(now_s)
+    pair.peer.tick(now_s + 11)
+    assert not pair.owner.gone
+    pair.peer.tick(now_s + 22)
+    await pair.owner.until(lambda: pair.owner.gone)
+
+
+async def test_an_answered_ping_keeps_a_silent_connection(pair: Pair) -> None:
+    now_s = asyncio.get_running_loop().time()
+    for at in range(0, 60, 11):
+        pair.peer.tick(now_s + at)
+        await (await pair.device.ping())
+    assert not pair.owner.gone
+
+
+async def test_what_moves_on_a_slow_link_is_not_cut_while_it_moves(pair: Pair) -> None:
+    """SE-16: the answer to a ping waits behind a long queue; that the queue grows shorter says enough."""
+    pair.device.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    pair.device.transport.pause_reading()
+    pair.peer.send(messages_of([bytes(400_000)]))
+    now_s = asyncio.get_running_loop().time()
+    pair.peer.tick(now_s)
+    pair.peer.tick(now_s + 11)
+    pair.device.transport.resume_reading()
+    async with asyncio.timeout(30):
+        await pair.device.recv()
+    pair.peer.tick(now_s + 22)
+    assert not pair.owner.gone
+
+
+def test_frames_are_joined_into_messages_within_the_bound() -> None:
+    one = encode_frame(Unfollow("a"))
+    assert messages_of([one, one]) == (b"\x82" + bytes((1 + 2 * len(one), 0x92)) + one + one,)
+    assert [len(message) for message in messages_of([bytes(150_000)] * 3)] == [150_011] * 3

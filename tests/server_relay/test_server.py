@@ -268,14 +268,14 @@ async def test_no_receipt_comes_before_its_commit_and_what_waits_is_one_commit(
         await client.websocket.close()
 
 
-async def test_one_message_of_a_connection_waits_at_a_time(troubled: RelayServer, mailbox: TroubledMailbox) -> None:
+async def test_what_one_device_pushes_meanwhile_is_one_commit(troubled: RelayServer, mailbox: TroubledMailbox) -> None:
     async with await WireClient.open(troubled.port, "phone") as phone:
         mailbox.open_gate.clear()
         for seq in range(1, 11):
             await phone.push(TASK, history_entry(TASK, PHONE, seq, "phone"))
         mailbox.open_gate.set()
         await phone.receipts(10)
-    assert len(mailbox.sizes) == 10
+    assert len(mailbox.sizes) <= 3
 
 
 async def test_a_full_disk_is_a_retryable_close_and_over_when_space_returns(
