@@ -2,7 +2,8 @@
 
 Per connection and task there is one position, `sent_no`, in the order in which the task's entries were stored, across
 its streams; so a reader gets them in that order whatever happens. A follow whose position is the task's head is *live*:
-what is stored in a turn goes to it from memory, encoded once for all readers, own entries as receipts. Any other follow
+what is stored in a turn goes to it from memory, encoded once for all readers, own entries as receipts, or as they are
+where they are a small part of the whole. Any other follow
 is *behind*: it is read from the mailbox in portions, whenever its connection's out-queue has room, its session's tasks
 taking turns. A reader whose queue is full simply falls behind; nothing is dropped and nothing is kept for it.
 
@@ -12,6 +13,7 @@ same holds for all followers when a stream starts a new epoch, until each says H
 """
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import accumulate, groupby
 
@@ -29,6 +31,9 @@ __all__ = ["CATCH_UP_ROOM_BYTES", "PORTION_BYTES", "catch_up", "deliver", "pump"
 
 PORTION_BYTES = 64 * 1024
 """Entries that are read, and sent in one frame, at a time."""
+_OWN_PART = 8
+"""A device's own entries come back to it as they are where they are less than this part of what it is sent: then one
+encoding serves all."""
 CATCH_UP_ROOM_BYTES = 128 * 1024
 """Catching up pauses while more than this waits in the out-queue, so that live entries find room."""
 
@@ -51,7 +56,9 @@ def deliver(turn: Turn, log: TaskLog) -> None:
     whole = fresh.between(0, len(log.fresh))
     size = sum(map(len, whole))
     pushers = {run.session.conn: run.session for run in log.runs if run.session is not None}
-    devices = {run.device for run in log.runs}
+    of_device: Counter[str] = Counter()
+    for run in log.runs:
+        of_device[run.device] += sum(len(entry.wire) for entry in log.fresh[run.start : run.end])
     # Who waits for news comes before who waits for a receipt.
     for conn, (session, follow) in sorted(log.followers.items(), key=lambda item: item[0] in pushers):
         if follow.waits or not before_no <= follow.sent_no < log.head_no:
@@ -63,7 +70,7 @@ def deliver(turn: Turn, log: TaskLog) -> None:
         grant = session.grant
         if follow.sent_no > before_no:
             turn.send(session, _render(log, (one for one in log.fresh if one.stored_no > follow.sent_no), follow))
-        elif grant is not None and grant.device in devices:
+        elif grant is not None and of_device[grant.device] * _OWN_PART > size:
             turn.send(session, _own_view(log, fresh, session, follow, grant.device))
         else:
             turn.send(session, whole)
