@@ -69,8 +69,8 @@ class Owner(Protocol):
     def opened(self, peer: "Peer") -> None:
         """The websocket is open."""
 
-    def received(self, peer: "Peer", events: list[Received | Malformed]) -> None:
-        """Messages came; nothing beyond a bound is read before `taken`."""
+    def received(self, peer: "Peer", events: list[Received | Malformed], size_bytes: int) -> None:
+        """Messages of this size came; nothing beyond a bound is read before they are `taken`."""
 
     def has_room(self, peer: "Peer") -> None:
         """The out-queue has room again, where the relay, by what it was told last, may believe that there is none."""
@@ -174,6 +174,7 @@ class Peer(asyncio.Protocol):
         protocol = self._protocol
         protocol.receive_data(data)
         events: list[Received | Malformed] = []
+        before_bytes = self._in_bytes
         for event in protocol.events_received():
             if isinstance(event, Frame):
                 self._take(event, events)
@@ -182,7 +183,7 @@ class Peer(asyncio.Protocol):
         if protocol.writes:
             self._flush()
         if events:
-            self._owner.received(self, events)
+            self._owner.received(self, events, self._in_bytes - before_bytes)
             self._throttle()
 
     def eof_received(self) -> None:
@@ -222,9 +223,9 @@ class Peer(asyncio.Protocol):
             # The size counts once, with the first frame of the message.
             size = 0
 
-    def taken(self) -> None:
-        """The conductor took what had come: more may be read, if the out-queue is not full."""
-        self._in_bytes = 0
+    def taken(self, size_bytes: int) -> None:
+        """The conductor took so much of what had come: more may be read, if the out-queue is not full."""
+        self._in_bytes -= size_bytes
         self._throttle()
 
     def _throttle(self) -> None:

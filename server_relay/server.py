@@ -1,6 +1,6 @@
 """The relay's driver: websockets in, effects out, in order (rule H).
 
-One conductor takes all events that wait, lets the Relay handle them in one turn, commits what it wrote once, and only
+One conductor takes the events that wait, lets the Relay handle them in one turn, commits what it wrote once, and only
 then sends. What comes in meanwhile waits for the next turn: group commit without a timer.
 """
 
@@ -31,6 +31,7 @@ from server_relay.effects import (
     Written,
 )
 from server_relay.health import Health
+from server_relay.inbox import Batch, Inbox
 from server_relay.logs import RelayLog
 from server_relay.mailbox.mailbox import Mailbox
 from server_relay.mailbox.sqlite_mailbox import SqliteMailbox
@@ -83,13 +84,10 @@ class RelayServer:
         self._sockets: set[Peer] = set()
         self._peers: dict[int, Peer] = {}
         self._numbers = itertools.count(1)
-        self._inbox: list[RelayEvent] = []
-        self._handed_over: list[Peer] = []
+        self._inbox = Inbox()
         self._moved: set[Peer] = set()
-        self._wake = asyncio.Event()
         self._closing = False
         self._figures = Figures()
-        self._arrivals: list[tuple[float, int]] = []
         self._log = RelayLog()
         self._door = Door(settings)
         self._tls = TlsFiles(settings.tls_cert, settings.tls_key) if settings.tls_cert and settings.tls_key else None
@@ -151,10 +149,9 @@ class RelayServer:
             return
         self._closing = True
         self._server.close()
-        self._wake.set()
+        self._inbox.wake.set()
         await asyncio.wait(self._tasks[:1])
         for peer in list(self._sockets):
-            peer.taken()
             peer.close(GOING_AWAY, "the relay stops")
         while self._sockets:
             await asyncio.sleep(_CLOSING_S)
@@ -189,7 +186,7 @@ class RelayServer:
             commits=figures.commits,
             read_bytes=figures.read_bytes + sum(peer.read_bytes for peer in peers),
             written_bytes=figures.written_bytes + sum(peer.written_bytes for peer in peers),
-            waiting_events=len(self._inbox),
+            waiting_events=self._inbox.events,
             waiting_bytes=sum(peer.out_bytes for peer in peers),
             commit_spans=(figures.commit_spans.cumulative(), figures.commit_spans.sum_s),
             receipt_spans=(figures.receipt_spans.cumulative(), figures.receipt_spans.sum_s),
@@ -228,21 +225,18 @@ class RelayServer:
         self._peers[peer.conn] = peer
         self._post(Connected(peer.conn, peer.address))
 
-    def received(self, peer: Peer, events: list[Received | Malformed]) -> None:
+    def received(self, peer: Peer, events: list[Received | Malformed], size_bytes: int) -> None:
         """Messages came; once the relay stops, what still comes is dropped."""
         if self._closing:
-            peer.taken()
+            peer.taken(size_bytes)
             return
-        self._handed_over.append(peer)
         pushes = sum(isinstance(event, Received) and isinstance(event.frame, Push) for event in events)
-        if pushes:
-            self._arrivals.append((time.perf_counter(), pushes))
-        self._post(*events)
+        self._inbox.put(Batch(events, peer, size_bytes, time.perf_counter(), pushes))
 
     def has_room(self, peer: Peer) -> None:
         """The relay is told in the next turn."""
         self._moved.add(peer)
-        self._wake.set()
+        self._inbox.wake.set()
 
     def left(self, peer: Peer) -> None:
         """A socket was closed."""
@@ -253,9 +247,8 @@ class RelayServer:
             self._figures.written_bytes += peer.written_bytes
             self._post(Disconnected(peer.conn))
 
-    def _post(self, *events: RelayEvent) -> None:
-        self._inbox += events
-        self._wake.set()
+    def _post(self, event: RelayEvent) -> None:
+        self._inbox.put(Batch((event,)))
 
     def _tick_peers(self) -> None:
         now_s = time.monotonic()
@@ -266,27 +259,25 @@ class RelayServer:
 
     async def _conduct(self) -> None:
         while not self._closing:
-            await self._wake.wait()
-            self._wake.clear()
+            await self._inbox.wake.wait()
             await self._turn()
-        await self._turn()
+        while self._inbox:
+            await self._turn()
 
     async def _turn(self) -> None:
-        """Handle everything that waits; effects of one turn are carried out before the next one begins."""
+        """Handle what waits; effects of one turn are carried out before the next one begins."""
         events: list[RelayEvent] = [peer.report() for peer in self._moved]
-        events += self._inbox
         self._moved = {peer for peer in self._moved if peer.out_bytes}
-        self._inbox = []
-        handed_over, self._handed_over = self._handed_over, []
-        for peer in handed_over:
-            peer.taken()
-        arrivals, self._arrivals = self._arrivals, []
+        batches = self._inbox.take()
+        for batch in batches:
+            events += batch.events
         effects = self._relay.turn(events, self._now_ms())
         while effects:
             effects = await self._carry_out(effects)
         now_s = time.perf_counter()
-        for arrived_s, pushes in arrivals:
-            self._figures.receipt_spans.add(now_s - arrived_s, pushes)
+        for batch in batches:
+            if batch.pushes:
+                self._figures.receipt_spans.add(now_s - batch.arrived_s, batch.pushes)
         self._figures.turns += 1
         self._turned_ms = _mono_ms()
         while self._relay.notes:

@@ -60,7 +60,7 @@ TABLE = (
         "mailbox schema key_rows lifetimes writing reading restoring copying verifying sqlite_mailbox",
     ),
     Layer("server_relay", "histogram", pure=True),
-    Layer("server_relay", "settings logs doors metrics exposition health peers access server"),
+    Layer("server_relay", "settings logs doors metrics exposition health peers inbox access server"),
     Layer("server_relay/command", "__init__ output token control restoring store top service run"),
     Layer("server_relay", "__main__"),
     Layer("sync_core", "testing __init__"),

@@ -27,7 +27,7 @@ class Owner:
     def __init__(self) -> None:
         self.peer: Peer | None = None
         self.events: list[Received | Malformed] = []
-        self.room_told = 0
+        self.size_bytes = self.room_told = 0
         self.gone = False
         self._news = asyncio.Event()
 
@@ -38,8 +38,9 @@ class Owner:
     def opened(self, peer: Peer) -> None:
         self._news.set()
 
-    def received(self, peer: Peer, events: list[Received | Malformed]) -> None:
+    def received(self, peer: Peer, events: list[Received | Malformed], size_bytes: int) -> None:
         self.events += events
+        self.size_bytes += size_bytes
         self._news.set()
 
     def has_room(self, peer: Peer) -> None:
@@ -113,7 +114,8 @@ async def test_no_more_is_read_than_the_conductor_takes(pair: Pair) -> None:
         await pair.owner.until(lambda: bool(pair.owner.events))
         assert len(pair.owner.events) <= 8
         pair.owner.events.clear()
-        pair.peer.taken()
+        pair.peer.taken(pair.owner.size_bytes)
+        pair.owner.size_bytes = 0
         if sending.done():
             break
     await sending
