@@ -186,14 +186,14 @@ class _Ramp:
         return sent
 
     def _drain(self, load: Load, sent: int) -> None:
-        """Wait for what is on its way, until nothing more comes for a second."""
-        wanted = sent * (self._per_room if load.dialect.echoes else self._per_room - 1)
+        """Wait for what is on its way, until nothing more comes: who echoes sends more than the others need."""
+        wanted = sent * (self._per_room - 1)
         end, last, since = NOW() + 3.0, -1, NOW()
-        while NOW() < end and load.marks < wanted:
+        while NOW() < end:
             load.poll(0.02)
             if load.marks != last:
                 last, since = load.marks, NOW()
-            elif NOW() - since > 1.0:
+            elif NOW() - since > (0.2 if load.marks >= wanted else 1.0):
                 return
 
     def _latencies(self, ended: float) -> tuple[list[float], int]:
