@@ -25,16 +25,13 @@ class Allowance:
         """Whether the minute is over, so that nothing of it need be remembered."""
         return not 0 <= now_ms - self.since_ms < _WINDOW_MS
 
-    def spend(self, now_ms: int, *, frames: int, entries: int, size_bytes: int) -> None:
-        """Count what came; a minute that is over is forgotten first."""
+    def spend(self, settings: RelaySettings, now_ms: int, entries: int, size_bytes: int) -> str:
+        """Count a frame; a minute that is over is forgotten first. Return which bound is exceeded, '' if none."""
         if self.over(now_ms):
             self._begin(now_ms)
-        self.frames += frames
+        self.frames += 1
         self.entries += entries
         self.size_bytes += size_bytes
-
-    def exceeded(self, settings: RelaySettings) -> str:
-        """Return which bound is exceeded, '' if none."""
         if self.frames > settings.frames_per_minute_max:
             return "frames"
         if self.entries > settings.entries_per_minute_max:

@@ -12,9 +12,9 @@ from server_relay.effects import FoundEntry, LookUp, ReadBlob, RelayRead
 from server_relay.evidence import evidence_wanted, note_version, refusal_of, take_evidence
 from server_relay.keeper import Keeper
 from server_relay.key_records import EPOCH_BYTES
-from server_relay.records import Cover, PutTombstone, StoredEntry
+from server_relay.records import Cover, PutTombstone, StoredEntry, Tombstone
 from server_relay.sessions import Session, Turn
-from server_relay.streams import Known, StreamLog, TaskLog
+from server_relay.streams import Job, StreamLog, TaskLog
 from sync_core.entry import (
     Entry,
     EntryKind,
@@ -67,7 +67,7 @@ class Intake:
     """
 
     def __init__(
-        self, turn: Turn, log: TaskLog, session: Session, grant: Grant, known: Known, keeper: Keeper, entropy: Entropy
+        self, turn: Turn, log: TaskLog, session: Session, grant: Grant, job: Job, keeper: Keeper, entropy: Entropy
     ) -> None:
         self.answers: list[Receipt | Refusal] = []
         self.rest: tuple[Entry, ...] = ()
@@ -79,7 +79,7 @@ class Intake:
         self._reads: tuple[RelayRead, ...] = ()
         self._session = session
         self._grant = grant
-        self._known = known
+        self._job = job
         self._entropy = entropy
         self._may_write = grant.role.may_write
         self._recovered = False
@@ -89,7 +89,7 @@ class Intake:
         """Judge the entries of a push, in order."""
         self._recovered = push.recovered
         for index, entry in enumerate(push.entries):
-            if (entry.stream, entry.writer) in self._stopped:
+            if self._stopped and (entry.stream, entry.writer) in self._stopped:
                 continue
             try:
                 self._judge(entry, push)
@@ -116,7 +116,7 @@ class Intake:
             row = self._log.stream(name).writers.get(entry.writer)
             if standing(entry, row) is Standing.KNOWN:
                 keys[name, entry.writer, entry.writer_seq] = None
-        missing = tuple(key for key in keys if key not in self._known.entries)
+        missing = tuple(key for key in keys if key not in self._job.known.entries)
         if missing:
             reads.append(LookUp(*self._log.key, missing, ()))
         return tuple(reads)
@@ -131,24 +131,22 @@ class Intake:
             raise _Refuse(RefusalCode.GUARD, "The entry's stream is not of the task that is pushed to.")
         if entry.device != self._grant.device and not push.recovered:
             raise _Refuse(RefusalCode.GUARD, "The entry names another device than the one that signed in.")
-        self._check_tombstone(entry, push.recovered)
+        purged = self._log.purged
+        if purged is not None:
+            self._check_tombstone(entry, purged, push.recovered)
         stream = self._log.stream(name)
-        row = stream.writers.get(entry.writer)
-        match standing(entry, row):
+        match standing(entry, stream.writers.get(entry.writer)):
+            case Standing.NEXT:
+                self._next(entry, stream, push.recovered)
             case Standing.KNOWN:
                 self._known_already(entry, name, stream)
             case Standing.GAP:
                 raise _Refuse(RefusalCode.GAP, "An earlier entry of this writer is missing.")
             case Standing.CLOSED:
                 raise _Refuse(RefusalCode.WRITER_CLOSED, "The writer is closed in this stream.")
-            case Standing.NEXT:
-                self._next(entry, stream, push.recovered)
 
-    def _check_tombstone(self, entry: Entry, recovered: bool) -> None:
+    def _check_tombstone(self, entry: Entry, purged: Tombstone, recovered: bool) -> None:
         """A purged task takes nothing but a live decision for a higher version, which begins it anew."""
-        purged = self._log.purged
-        if purged is None:
-            return
         if entry.kind is EntryKind.VERSION and not recovered:
             decision = decode_record(entry.kind, entry.payload)
             if isinstance(decision, VersionDecision) and decision.version > purged.version:
@@ -157,9 +155,10 @@ class Intake:
 
     def _known_already(self, entry: Entry, name: StreamName, stream: StreamLog) -> None:
         key = (name, entry.writer, entry.writer_seq)
-        if key not in self._known.entries:
+        known = self._job.known
+        if key not in known.entries:
             raise _Unknown
-        found = self._known.entries[key]
+        found = known.entries[key]
         if found is None:
             raise _Refuse(RefusalCode.STORE, "The entry's place cannot be found.")
         if found.content_hash and found.content_hash != entry_hash(entry):
@@ -167,20 +166,26 @@ class Intake:
         self._receipt(stream, found)
 
     def _next(self, entry: Entry, stream: StreamLog, recovered: bool) -> None:
-        if (entry.stream, entry.writer) in self._session.reused:
+        grant = self._grant
+        if self._session.reused and (entry.stream, entry.writer) in self._session.reused:
             raise _Refuse(RefusalCode.WRITER_REUSED, "The entry follows one whose number was used for another before.")
         if len(entry.payload) > PAYLOAD_BYTES_MAX:
             raise _Refuse(RefusalCode.TOO_LARGE, f"The payload exceeds {PAYLOAD_BYTES_MAX} bytes.")
-        if not recovered and stream.principals.get(entry.writer, self._grant.principal) != self._grant.principal:
+        if not recovered and stream.principals.get(entry.writer, grant.principal) != grant.principal:
             raise _Refuse(RefusalCode.GUARD, "The writer id belongs to another principal.")
         row, scan = check_entry(entry, stream.writers)
-        if not recovered and self._grant.role not in roles_of(entry.kind):
-            raise _Refuse(
-                RefusalCode.ROLE, f"The role {self._grant.role.value} may not write {entry.kind.value} entries."
-            )
-        refusal = refusal_of(self._log, entry, scan, self._grant, self._keeper, recovered)
+        if not recovered and grant.role not in roles_of(entry.kind):
+            raise _Refuse(RefusalCode.ROLE, f"The role {grant.role.value} may not write {entry.kind.value} entries.")
+        refusal = refusal_of(self._log, entry, scan, grant, self._keeper, recovered)
         if refusal is not None:
             raise _Refuse(*refusal)
+        if entry.kind is EntryKind.UPDATE and entry.blob is None:
+            self._store(entry, stream, row, recovered)
+        else:
+            self._next_record(entry, stream, row, recovered)
+
+    def _next_record(self, entry: Entry, stream: StreamLog, row: WriterRow, recovered: bool) -> None:
+        """Store an entry that says more to a relay than that it is there."""
         raised: tuple[WriterRow, ...] = ()
         snapshot = None
         if entry.kind is EntryKind.SNAPSHOT:
@@ -189,7 +194,7 @@ class Intake:
         elif entry.blob is not None and not recovered:
             self._check_blob(entry.blob)
         records = snapshot.records if snapshot is not None else (entry,)
-        reads = evidence_wanted(self._log, records, recovered, self._keeper, self._known)
+        reads = evidence_wanted(self._log, records, recovered, self._keeper, self._job.known)
         if reads:
             # A snapshot's bytes are not kept meanwhile.
             again = (ReadBlob(*self._log.key, entry.blob or ""),) if snapshot is not None else ()
@@ -236,9 +241,9 @@ class Intake:
             raise _Refuse(RefusalCode.BLOB_MISSING, "The snapshot that the entry names is not stored yet.")
         if blob.size_bytes > SNAPSHOT_BYTES_MAX:
             raise _Refuse(RefusalCode.TOO_LARGE, f"The snapshot exceeds {SNAPSHOT_BYTES_MAX} bytes.")
-        if sha256 not in self._known.blobs:
+        if sha256 not in self._job.known.blobs:
             raise _Unknown(ReadBlob(*self._log.key, sha256))
-        snapshot = decode_snapshot(self._known.blobs.pop(sha256) or b"")
+        snapshot = decode_snapshot(self._job.known.blobs.pop(sha256) or b"")
         if snapshot.stream != entry.stream:
             raise _Refuse(RefusalCode.GUARD, "The snapshot is of another stream.")
         return snapshot

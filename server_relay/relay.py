@@ -129,12 +129,13 @@ class Relay:
         return turn.effects()
 
     def _take(self, turn: Turn, event: RelayEvent) -> None:
+        if isinstance(event, Received):
+            session = self._sessions.get(event.conn)
+            if session is not None and not session.closed:
+                self._receive(turn, session, event.frame)
+                self._spend(turn, session, event.frame, event.size_bytes)
+            return
         match event:
-            case Received(conn, frame, size_bytes):
-                session = self._sessions.get(conn)
-                if session is not None and not session.closed:
-                    self._receive(turn, session, frame)
-                    self._spend(turn, session, frame, size_bytes)
             case TaskLoaded() | LookedUp() | KeysRead() | BlobRead() | BlobHashed() | NamedRead():
                 self._tasks.answer(turn, event)
             case TailRead():
@@ -204,7 +205,8 @@ class Relay:
         session = self._sessions.get(conn)
         if session is not None:
             session.drained(out_bytes, turn.now_ms)
-            turn.pump[conn] = session
+            if session.behind or session.requests:
+                turn.pump[conn] = session
 
     def _refuse(self, turn: Turn, session: Session, error: SegueError) -> None:
         self.counts["refused_protocol"] += 1
@@ -213,11 +215,14 @@ class Relay:
     # --- frames ------------------------------------------------------------------------------------------------------
 
     def _receive(self, turn: Turn, session: Session, frame: ClientFrame) -> None:
+        grant = session.grant
         try:
             if isinstance(frame, Login):
                 self._login(turn, session, frame)
-            elif session.grant is None:
+            elif grant is None:
                 raise ProtocolError("The first frame of a session is its login.")
+            elif isinstance(frame, Push):
+                self._submit(turn, session, grant, frame.task, frame)
             elif isinstance(frame, ListTasks):
                 if len(session.requests) >= REQUESTS_MAX:
                     raise ProtocolError(f"More than {REQUESTS_MAX} requests wait on one connection.")
@@ -226,12 +231,12 @@ class Relay:
             elif isinstance(frame, Hello):
                 hello = _whole_hello(session, frame)
                 if hello is not None:
-                    self._submit(turn, session, session.grant, hello.task, hello)
+                    self._submit(turn, session, grant, hello.task, hello)
             elif isinstance(frame, (DigestAt, SnapshotOffer, SnapshotConfirmed)):
                 task, _ = split_stream(frame.stream)
-                self._submit(turn, session, session.grant, task, frame)
+                self._submit(turn, session, grant, task, frame)
             else:
-                self._submit(turn, session, session.grant, frame.task, frame)
+                self._submit(turn, session, grant, frame.task, frame)
         except (ProtocolError, ValueRefused) as error:
             self._refuse(turn, session, error)
 
@@ -239,10 +244,8 @@ class Relay:
         """Count what a device sends; one that sends more in a minute than it may is to come again later."""
         if session.closed or session.grant is None:
             return
-        allowance = session.allowance
         entries = len(frame.entries) if isinstance(frame, Push) else 0
-        allowance.spend(turn.now_ms, frames=1, entries=entries, size_bytes=size_bytes)
-        exceeded = allowance.exceeded(self._settings)
+        exceeded = session.allowance.spend(self._settings, turn.now_ms, entries, size_bytes)
         if exceeded:
             self.counts["refused_limit"] += 1
             self._tasks.flush(turn)

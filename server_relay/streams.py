@@ -6,7 +6,6 @@ from the mailbox, the task is *busy*: its frames wait in line, in order.
 
 from collections import deque
 
-import msgspec
 from msgspec.structs import replace
 
 from server_relay.effects import FoundEntry, FoundPlace, KeysRead, LookedUp, RelayRead
@@ -25,7 +24,7 @@ from server_relay.records import (
 )
 from server_relay.sessions import Follow, LeaseOver, Session
 from server_relay.summary import TaskSteps
-from sync_core.entry import CHAIN_START, Entry, WriterRow, chain_next, entry_hash
+from sync_core.entry import CHAIN_START, Entry, WriterRow, chain_next, stored_form
 from sync_core.frames import SnapshotRef, StreamHead
 from sync_core.ids import StreamName, stream_id
 from sync_core.wire import ClientFrame
@@ -33,8 +32,6 @@ from sync_core.wire import ClientFrame
 __all__ = ["DIGEST_BYTES", "Job", "Known", "Run", "StreamLog", "Sweep", "TaskLog"]
 
 DIGEST_BYTES = 32
-
-_encode = msgspec.msgpack.Encoder().encode
 
 
 class StreamLog:
@@ -148,21 +145,30 @@ class Sweep:
 class Job:
     """A frame in line, with what has been read for it; `session` is None for the relay's own frames."""
 
-    __slots__ = ("frame", "known", "session")
+    __slots__ = ("_known", "frame", "session")
 
     def __init__(self, session: Session | None, frame: ClientFrame | LeaseOver | Sweep) -> None:
         self.session = session
         self.frame = frame
-        self.known = Known()
+        self._known: Known | None = None
+
+    @property
+    def known(self) -> Known:
+        """What has been read for the frame; most frames wait for nothing."""
+        if self._known is None:
+            self._known = Known()
+        return self._known
 
 
 class TaskLog:
-    """One task. `fresh` are the entries stored in this turn, `runs` who pushed them; `tombstone` is what an earlier
-    purge or clean-up left; `guard_changed` says that the mailbox does not have `guard` yet."""
+    """One task, `key` in the relay. `fresh` are the entries stored in this turn, `runs` who pushed them, `raised` whose
+    rows rose; `tombstone` is what an earlier purge or clean-up left; `guard_changed` says that the mailbox does not
+    have `guard` yet."""
 
     def __init__(self, subject: str, task: str, now_ms: int) -> None:
         self.subject = subject
         self.task = task
+        self.key = (subject, task)
         self.names = {stream_id(task, name): name for name in StreamName}
         self.used_ms = now_ms
         self.waiting: deque[Job] = deque()
@@ -171,7 +177,7 @@ class TaskLog:
         self.fresh: list[StoredEntry] = []
         self.runs: list[Run] = []
         self.covers: list[Cover] = []
-        self.raised: dict[tuple[StreamName, int], StoredWriter] = {}
+        self.raised: dict[tuple[StreamLog, int], None] = {}
         self.load(TaskImage(subject, task))
 
     def load(self, image: TaskImage) -> None:
@@ -183,11 +189,6 @@ class TaskLog:
         self.tombstone: Tombstone | None = image.tombstone
         self.guard = image.guard
         self.guard_changed = False
-
-    @property
-    def key(self) -> tuple[str, str]:
-        """Its key in the relay."""
-        return self.subject, self.task
 
     @property
     def purged(self) -> Tombstone | None:
@@ -226,22 +227,8 @@ class TaskLog:
         """Give an entry the next place of its stream, which has begun; `device` is that of the session."""
         stream.head += 1
         self.head_no += 1
-        content_hash = entry_hash(entry)
+        content_hash, wire = stored_form(entry, stream.head, vouched_by)
         stream.chain = chain_next(stream.chain, content_hash)
-        wire = _encode(
-            Entry(
-                entry.stream,
-                entry.writer,
-                entry.writer_seq,
-                entry.kind,
-                entry.payload,
-                entry.device,
-                entry.at_ms,
-                entry.blob,
-                stream.head,
-                vouched_by,
-            )
-        )
         stored = StoredEntry(
             self.head_no, stream.name, stream.head, entry.writer, entry.writer_seq, content_hash, stream.chain, wire
         )
@@ -259,8 +246,7 @@ class TaskLog:
         stream.writers[row.writer] = row
         if principal:
             stream.principals.setdefault(row.writer, principal)
-        stored = StoredWriter(stream.name, row, stream.principals.get(row.writer, ""))
-        self.raised[stream.name, row.writer] = stored
+        self.raised[stream, row.writer] = None
 
     def await_reads(self, reads: tuple[RelayRead, ...]) -> tuple[RelayRead, ...]:
         """Keep the line waiting until these reads are answered; returns them."""
@@ -277,7 +263,10 @@ class TaskLog:
             self.subject,
             self.task,
             tuple(self.fresh),
-            tuple(self.raised.values()),
+            tuple(
+                StoredWriter(stream.name, stream.writers[writer], stream.principals.get(writer, ""))
+                for stream, writer in self.raised
+            ),
             tuple(self.covers),
             tuple(self.steps.changed.values()),
             self.steps.summary,

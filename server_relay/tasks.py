@@ -84,22 +84,28 @@ class Tasks:
 
         Raises `ValueRefused` for a malformed task key.
         """
-        if (subject, task) not in self._logs:
+        log = self._logs.get((subject, task))
+        if log is None:
             check_task(task)
             if isinstance(frame, Unfollow):
                 return
-        self._line_up(turn, subject, task, Job(session, frame))
+            log = self._load(turn, subject, task)
+        self._line_up(turn, log, Job(session, frame))
 
     def sweep(self, turn: Turn, keys: Iterable[_Key]) -> None:
         """Look at tasks whose time may have come."""
         for subject, task in keys:
-            self._line_up(turn, subject, task, Job(None, Sweep()))
+            self._line_up(turn, self._loaded(turn, subject, task), Job(None, Sweep()))
 
-    def _line_up(self, turn: Turn, subject: str, task: str, job: Job) -> None:
-        log = self._logs.get((subject, task))
-        if log is None:
-            log = self._logs[subject, task] = TaskLog(subject, task, turn.now_ms)
-            turn.reads += log.await_reads((LoadTask(subject, task),))
+    def _loaded(self, turn: Turn, subject: str, task: str) -> TaskLog:
+        return self._logs.get((subject, task)) or self._load(turn, subject, task)
+
+    def _load(self, turn: Turn, subject: str, task: str) -> TaskLog:
+        log = self._logs[subject, task] = TaskLog(subject, task, turn.now_ms)
+        turn.reads += log.await_reads((LoadTask(subject, task),))
+        return log
+
+    def _line_up(self, turn: Turn, log: TaskLog, job: Job) -> None:
         log.used_ms = turn.now_ms
         log.waiting.append(job)
         self._go_on(turn, log)
@@ -211,7 +217,7 @@ class Tasks:
     def _push(
         self, turn: Turn, log: TaskLog, job: Job, session: Session, push: Push, grant: Grant
     ) -> tuple[RelayRead, ...]:
-        intake = Intake(turn, log, session, grant, job.known, self.keeper, self._entropy)
+        intake = Intake(turn, log, session, grant, job, self.keeper, self._entropy)
         intake.take(push)
         session.allowance.streams += intake.streams_begun
         follow = session.follows.get(log.task)
@@ -277,7 +283,7 @@ class Tasks:
         """Write and send what was stored in this turn."""
         while turn.errands:
             errand = turn.errands.pop(0)
-            self._line_up(turn, errand.subject, errand.task, Job(errand.session, errand.frame))
+            self._line_up(turn, self._loaded(turn, errand.subject, errand.task), Job(errand.session, errand.frame))
         for log in list(self._dirty.values()):
             self._settle(turn, log)
 

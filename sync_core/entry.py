@@ -37,6 +37,7 @@ __all__ = [
     "decode_snapshot",
     "encode_record",
     "entry_hash",
+    "stored_form",
 ]
 
 CHAIN_BYTES = 16
@@ -89,24 +90,36 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
 
 
 _packer = msgspec.msgpack.Encoder()
+_STORED_FIELDS = bytes((0x90 | len(Entry.__struct_fields__),))
+"""The head of a MessagePack array of all fields of an entry."""
 
 
 def entry_hash(entry: Entry) -> bytes:
     """Return the SHA-256 of an entry's content: everything but `relay_seq` and `vouched_by`."""
-    return hashlib.sha256(
-        _packer.encode(
-            (
-                entry.stream,
-                entry.writer,
-                entry.writer_seq,
-                entry.kind.value,
-                entry.payload,
-                entry.device,
-                entry.at_ms,
-                entry.blob,
-            )
+    return hashlib.sha256(_content(entry)).digest()
+
+
+def stored_form(entry: Entry, relay_seq: int, vouched_by: str | None) -> tuple[bytes, bytes]:
+    """Return an entry's hash and, encoded, the entry at its place: its content, which is hashed, and what the relay
+    adds to it."""
+    content = _content(entry)
+    wire = _STORED_FIELDS + content[1:] + _packer.encode(relay_seq) + _packer.encode(vouched_by)
+    return hashlib.sha256(content).digest(), wire
+
+
+def _content(entry: Entry) -> bytes:
+    return _packer.encode(
+        (
+            entry.stream,
+            entry.writer,
+            entry.writer_seq,
+            entry.kind,
+            entry.payload,
+            entry.device,
+            entry.at_ms,
+            entry.blob,
         )
-    ).digest()
+    )
 
 
 def chain_next(chain: bytes, content_hash: bytes) -> bytes:

@@ -100,7 +100,8 @@ def check_entry(entry: Entry, writers: Mapping[int, WriterRow]) -> tuple[WriterR
     if entry.kind is EntryKind.UPDATE:
         scan = scan_update(entry.payload)
         next_clock = _check_run(scan, row)
-        _check_known(scan, writers, {row.writer: next_clock})
+        if scan.deletes or scan.origins:
+            _check_known(scan, writers, {row.writer: next_clock})
     return WriterRow(row.writer, row.device, next_clock, entry.writer_seq + 1, row.closed), scan
 
 

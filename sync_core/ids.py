@@ -54,12 +54,18 @@ class StreamName(StrEnum):
 
 def check_name(name: str, what: str) -> str:
     """Return a plain name (subject, device, slot, capability); raises `ValueRefused`, naming `what`, for any other."""
-    if not isinstance(name, str) or not _NAME.fullmatch(name) or name.lower() in _RESERVED:
+    if not isinstance(name, str) or len(name) > NAME_CHARS_MAX or not _is_name(_plain(name)):
         raise ValueRefused(
             f"The {what} is not a valid name.",
             hint=f"Use 1 to {NAME_CHARS_MAX} of A-Z a-z 0-9 _ -, none of the names Windows reserves.",
         )
     return _plain(name)
+
+
+# Every entry names its device.
+@lru_cache(maxsize=1024)
+def _is_name(name: str) -> bool:
+    return _NAME.fullmatch(name) is not None and name.lower() not in _RESERVED
 
 
 def check_task(task: str) -> str:

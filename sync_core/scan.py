@@ -128,19 +128,23 @@ def scan_document(data: bytes) -> Scan:
 
 
 def _result(found: _Found) -> Scan:
+    runs = found.runs
+    structs = tuple([(writer, first, end) for writer, (first, end) in runs.items() if writer != GENESIS_WRITER])
+    if not found.deletes and not found.inserts:
+        # Only an origin or a deletion cuts anything; most updates of slots have neither.
+        return Scan(structs, (), (), tuple(found.sets), (), (), tuple(found.halves))
     for writer, clock, length in found.deletes:
         found.cuts.append((writer, clock))
         found.cuts.append((writer, clock + length))
     if found.halves and not set(found.halves).isdisjoint(found.cuts):
         _refuse("cuts a character in two")
-    runs = found.runs
     outside = [
         origin
         for origin in found.inserts
         if (run := runs.get(origin[0])) is None or origin[1] < run[0] or origin[1] >= run[1]
     ]
     return Scan(
-        tuple([(writer, first, end) for writer, (first, end) in runs.items() if writer != GENESIS_WRITER]),
+        structs,
         tuple(found.deletes),
         tuple(outside),
         tuple(found.sets),

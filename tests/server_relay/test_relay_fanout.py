@@ -56,9 +56,10 @@ def test_fifty_first_opens_in_one_turn_are_one_log(harness: Harness) -> None:
     appends = [write for write in harness.writes if isinstance(write, AppendStored)]
     assert [len(write.entries) for write in appends] == [50]
     assert len({row.relay_seq for row in appends[0].entries}) == 50
-    for number, client in enumerate(clients):
-        assert client.receipts() == [(PHONE + number, 1, number + 1)]
-        assert sorted(e.writer for e in client.entries()) == [PHONE + n for n in range(50) if n != number]
+    for client in clients:
+        # Few of all are its own, so all come as they are: one encoding serves everybody.
+        assert [(e.writer, e.relay_seq) for e in client.entries()] == [(PHONE + n, n + 1) for n in range(50)]
+        assert not client.receipts()
 
 
 def test_the_pusher_gets_receipts_and_the_others_entries_in_stored_order(harness: Harness) -> None:

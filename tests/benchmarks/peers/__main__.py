@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "w4": idle,
         "w5": lambda server: kill(server, options.kills),
         "w6": storm,
-        "receipts": lambda server: receipts(server, 3 * options.seconds),
+        "receipts": lambda server: receipts(server, options.seconds),
     }
     with tempfile.TemporaryDirectory(prefix="peers-") as folder:
         machine = describe(Path(folder))
