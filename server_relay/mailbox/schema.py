@@ -28,6 +28,7 @@ __all__ = [
 _APPLICATION_ID = 0x53654752
 _BUSY_TIMEOUT_S = 0.5
 _LOG_BYTES = 16 * 1024 * 1024
+_CACHE_KIB = 16 * 1024
 
 STORED_NO_BITS = 32
 NAMES = (StreamName.STATE, StreamName.HISTORY, StreamName.HANDOVER, StreamName.AUTHORITY)
@@ -142,6 +143,7 @@ def connect(path: Path, store_bytes_max: int | None) -> sqlite3.Connection:
         connection.execute("PRAGMA trusted_schema = OFF")
         connection.execute(f"PRAGMA journal_size_limit = {_LOG_BYTES}")
         page_bytes = connection.execute("PRAGMA page_size").fetchone()[0]
+        connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
         # Many tasks' pages are written again and again: the longer the log, the fewer of them are copied twice.
         connection.execute(f"PRAGMA wal_autocheckpoint = {_LOG_BYTES // page_bytes}")
         if store_bytes_max is not None:

@@ -4,7 +4,6 @@ Each prints its port once it listens and runs until it is terminated. The relay 
 entries it lets pile up before it asks for a snapshot, which its command line does not offer.
 """
 
-import asyncio
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,7 +12,7 @@ from pathlib import Path
 from websockets.asyncio.server import ServerConnection
 from websockets.asyncio.server import serve as serve_websockets
 
-from server_relay.command.run import loop_factory
+from server_relay.command.run import relay_runner
 from server_relay.config import RelaySettings
 from server_relay.server import serve
 from tests.benchmarks.processes import line_of, running
@@ -55,5 +54,5 @@ async def _relay(db: str, tail_entries: str) -> None:
 
 
 if __name__ == "__main__":
-    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+    with relay_runner() as runner:
         runner.run(_relay(*sys.argv[2:]) if sys.argv[1] == "relay" else _echo())

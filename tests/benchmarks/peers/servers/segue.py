@@ -3,11 +3,10 @@
 One address makes all connections of a bench, and a snapshot is wanted within seconds of a long tail.
 """
 
-import asyncio
 import os
 from pathlib import Path
 
-from server_relay.command.run import loop_factory
+from server_relay.command.run import relay_runner
 from server_relay.config import RelaySettings
 from server_relay.server import serve
 
@@ -27,5 +26,5 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+    with relay_runner() as runner:
         runner.run(main())
