@@ -15,7 +15,7 @@ same holds for all followers when a stream starts a new epoch, until each says H
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from itertools import accumulate, groupby
+from itertools import accumulate
 
 import msgspec
 
@@ -51,34 +51,38 @@ _encode = msgspec.msgpack.Encoder().encode
 
 def deliver(turn: Turn, log: TaskLog) -> None:
     """Send a task's fresh entries to its live followers, and their receipts to all who pushed them."""
-    before_no = log.fresh[0].stored_no - 1
     fresh = _Fresh(log)
-    whole = fresh.between(0, len(log.fresh))
-    size = sum(map(len, whole))
     pushers = {run.session.conn: run.session for run in log.runs if run.session is not None}
-    of_device: Counter[str] = Counter()
-    for run in log.runs:
-        of_device[run.device] += sum(len(entry.wire) for entry in log.fresh[run.start : run.end])
     # Who waits for news comes before who waits for a receipt.
-    for conn, (session, follow) in sorted(log.followers.items(), key=lambda item: item[0] in pushers):
-        if follow.waits or not before_no <= follow.sent_no < log.head_no:
-            continue
-        if not session.has_room(size):
-            session.fall_behind(log.task, follow)
-            turn.pump[conn] = session
-            continue
-        grant = session.grant
-        if follow.sent_no > before_no:
-            turn.send(session, _render(log, (one for one in log.fresh if one.stored_no > follow.sent_no), follow))
-        elif grant is not None and of_device[grant.device] * _OWN_PART > size:
-            turn.send(session, _own_view(log, fresh, session, follow, grant.device))
-        else:
-            turn.send(session, whole)
-        follow.sent_no = log.head_no
-        pushers.pop(conn, None)
-    for run in log.runs:
-        if run.session is not None and run.session.conn in pushers:
-            turn.send(run.session, _receipts(log.streams[run.name], log.fresh[run.start : run.end]))
+    for conn, (session, follow) in log.followers.items():
+        if conn not in pushers:
+            _tell(turn, log, fresh, session, follow)
+    for conn, session in pushers.items():
+        told = log.followers.get(conn)
+        if told is None or not _tell(turn, log, fresh, session, told[1]):
+            for run in log.runs:
+                if run.session is session:
+                    turn.send(session, _receipts(log.streams[run.name], log.fresh[run.start : run.end]))
+
+
+def _tell(turn: Turn, log: TaskLog, fresh: "_Fresh", session: Session, follow: Follow) -> bool:
+    """Send the fresh entries to one follower, own ones as receipts; return whether it is live and has room."""
+    before_no = log.fresh[0].stored_no - 1
+    if follow.waits or not before_no <= follow.sent_no < log.head_no:
+        return False
+    if not session.has_room(fresh.size_bytes):
+        session.fall_behind(log.task, follow)
+        turn.pump[session.conn] = session
+        return False
+    if follow.sent_no > before_no:
+        frames = _render(log, (one for one in log.fresh if one.stored_no > follow.sent_no), follow)
+    elif session.grant is not None and fresh.of_device[session.grant.device] * _OWN_PART > fresh.size_bytes:
+        frames = _own_view(log, fresh, session, follow, session.grant.device)
+    else:
+        frames = fresh.whole()
+    turn.send(session, frames)
+    follow.sent_no = log.head_no
+    return True
 
 
 def catch_up(turn: Turn, log: TaskLog, session: Session, follow: Follow, tail: TailRead) -> None:
@@ -131,6 +135,10 @@ class _Wires:
         self._wires = [msgspec.Raw(entry.wire) for entry in entries]
         self._ends = [0, *accumulate(len(entry.wire) for entry in entries)]
 
+    def size_bytes(self, start: int, end: int) -> int:
+        """Return how large the entries [start:end] are."""
+        return self._ends[end] - self._ends[start]
+
     def frames(self, stream: StreamLog, start: int, end: int) -> list[bytes]:
         """Return the frames of the entries [start:end], all of one stream."""
         frames: list[bytes] = []
@@ -143,23 +151,38 @@ class _Wires:
 
 
 class _Fresh:
-    """A turn's fresh entries.
+    """A turn's fresh entries: their size, all together and by the device that pushed them.
 
-    `stretches` are (stream, start, end): the runs of one stream behind each other are one, whoever pushed them.
+    Its stretches are (stream, start, end): the runs of one stream behind each other are one, whoever pushed them.
     """
 
     def __init__(self, log: TaskLog) -> None:
+        self.size_bytes = 0
+        self.of_device: Counter[str] = Counter()
         self._wires = _Wires(log.fresh)
         self._stretches: list[tuple[StreamLog, int, int]] = []
-        for name, runs in groupby(log.runs, key=lambda run: run.name):
-            start = self._stretches[-1][2] if self._stretches else 0
-            self._stretches.append((log.streams[name], start, [run.end for run in runs][-1]))
+        self._whole: list[bytes] = []
+        for run in log.runs:
+            size_bytes = self._wires.size_bytes(run.start, run.end)
+            self.size_bytes += size_bytes
+            self.of_device[run.device] += size_bytes
+            start = run.start
+            if self._stretches and self._stretches[-1][0].name is run.name:
+                start = self._stretches.pop()[1]
+            self._stretches.append((log.streams[run.name], start, run.end))
+
+    def whole(self) -> list[bytes]:
+        """Return the frames of all entries, built once for all readers."""
+        if not self._whole:
+            self._whole = self.between(0, self._stretches[-1][2])
+        return self._whole
 
     def between(self, start: int, end: int) -> list[bytes]:
         """Return the frames of the entries [start:end], each of one stream."""
         frames: list[bytes] = []
-        for stream, first, last in self._stretches:
-            frames += self._wires.frames(stream, max(start, first), min(end, last))
+        if start < end:
+            for stream, first, last in self._stretches:
+                frames += self._wires.frames(stream, max(start, first), min(end, last))
         return frames
 
 

@@ -250,10 +250,15 @@ class Peer(asyncio.Protocol):
         if self._protocol.state is not State.OPEN or self._transport.is_closing():
             return
         size = sum(map(len, messages))
-        self._out += messages
-        self._queued_bytes += size
         self._told_bytes += size
-        self._write()
+        if self._out or not self._writable or len(messages) > 1 or self._told_bytes > CATCH_UP_ROOM_BYTES:
+            self._out += messages
+            self._queued_bytes += size
+            self._write()
+        else:
+            # Most of what is sent is one small message to who reads.
+            self.written_bytes += size
+            self._transport.write(messages[0])
 
     def close(self, code: int, reason: str) -> None:
         """Close the connection once the out-queue is written, or without that after some seconds."""

@@ -266,8 +266,9 @@ class RelayServer:
 
     async def _turn(self) -> None:
         """Handle what waits; effects of one turn are carried out before the next one begins."""
-        events: list[RelayEvent] = [peer.report() for peer in self._moved]
-        self._moved = {peer for peer in self._moved if peer.out_bytes}
+        reports = [(peer, peer.report()) for peer in self._moved]
+        self._moved = {peer for peer, report in reports if report.out_bytes}
+        events: list[RelayEvent] = [report for _, report in reports]
         batches = self._inbox.take()
         for batch in batches:
             events += batch.events

@@ -256,7 +256,8 @@ class TaskLog:
     def take_fresh(self, now_ms: int) -> AppendStored:
         """Return this turn's write and begin a new turn; the caller has delivered `fresh` before."""
         said = any(entry.name is StreamName.HISTORY for entry in self.fresh)
-        self.steps.judge({name: stream.writers.values() for name, stream in self.streams.items()})
+        if self.steps.has_completions:
+            self.steps.judge({name: stream.writers.values() for name, stream in self.streams.items()})
         summary = self.steps.summary
         self.steps.summary = replace(summary, stored_at_ms=now_ms, cleaned=summary.cleaned and not said)
         write = AppendStored(

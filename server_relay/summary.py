@@ -53,6 +53,11 @@ class TaskSteps:
             case _:
                 pass
 
+    @property
+    def has_completions(self) -> bool:
+        """Whether any version was ever completed."""
+        return bool(self._completions)
+
     def judge(self, tables: WriterTables) -> None:
         """Bring up to date whether the standing version is completed, and whether it was edited meanwhile."""
         version = self.summary.version
