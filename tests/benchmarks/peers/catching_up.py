@@ -9,7 +9,7 @@ import msgspec
 from sync_core import Endpoint
 from tests.benchmarks.peers.load import NOW, Client, Load
 from tests.benchmarks.peers.segue_dialect import SegueDialect
-from tests.benchmarks.peers.targets import Server, quiet
+from tests.benchmarks.peers.targets import TAIL_ENTRIES_MAX, Server, quiet
 from tests.benchmarks.peers.yjs import marked, numbers_in
 
 __all__ = ["CatchUp", "catch_up"]
@@ -116,11 +116,11 @@ async def _seed_segue(server: Server, load: Load) -> None:
 
 
 def _has_snapshot(load: Load) -> bool:
-    """Whether a fresh reader gets the document as a snapshot with a short tail."""
+    """Whether a fresh reader gets nearly all of the document as a snapshot."""
     client = load.open(_ROOM, 60_000)
     load.run_until(lambda: client.synced or client.closed, 10)
     client.close()
-    return bool(client.snapshot)
+    return bool(client.snapshot) and client.tail <= TAIL_ENTRIES_MAX
 
 
 def _let_settle(server: Server, load: Load) -> None:

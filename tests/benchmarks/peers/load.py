@@ -50,6 +50,7 @@ class Client:
         self.cursors: dict[str, int] = {}
         self.wanted: dict[str, int] = {}
         self.snapshot = bytearray()
+        self.tail = 0
         self._phase = "connecting"
         self._in = b""
         self._out = bytearray()

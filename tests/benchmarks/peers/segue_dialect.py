@@ -105,6 +105,7 @@ class SegueDialect:
             ref = told.snapshot
             if not client.cursors and ref is not None and ref.usable and told.tail_from > 1:
                 client.snapshot.clear()
+                client.tail = told.head - ref.covers_seq
                 client.send(encode([BlobWanted(heads.task, ref.sha256)]))
                 return
         self._settle(client)

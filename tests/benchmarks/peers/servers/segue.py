@@ -18,7 +18,7 @@ async def main() -> None:
             port=int(os.environ["PORT"]),
             connections_per_address_max=4_096,
             connections_before_login_max=4_096,
-            snapshot_tail_entries=500,
+            snapshot_tail_entries=int(os.environ["TAIL_ENTRIES_MAX"]),
             snapshot_asked_every_ms=1_000,
         )
     )
