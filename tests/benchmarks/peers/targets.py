@@ -23,7 +23,7 @@ __all__ = ["TAIL_ENTRIES_MAX", "TARGETS", "Server", "Target", "cpu_seconds", "qu
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
 TAIL_ENTRIES_MAX = 100
-"""Entries behind a snapshot beyond which Segue's relay asks for the next one; so many are left in a settled document."""
+"""Entries behind a snapshot before Segue's relay asks for the next one; so many are left in a settled document."""
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
