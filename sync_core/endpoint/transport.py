@@ -8,7 +8,8 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from time import monotonic
+from typing import Protocol, cast
 from urllib.parse import urlsplit
 
 from websockets.asyncio.client import ClientConnection, connect
@@ -36,7 +37,7 @@ LINK_QUEUE_BYTES_MAX = 32 * 1024 * 1024
 _ARRAY_HEAD_BYTES = 5
 _OPEN_TIMEOUT_S = 5
 _CLOSE_TIMEOUT_S = 2
-_PING_S = 10
+_PING_S = 10.0
 _LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
@@ -84,7 +85,14 @@ _logger.setLevel(logging.CRITICAL + 1)
 
 
 class WebsocketTransport:
-    """Connections over websockets, with the settings of the design's rule H."""
+    """Connections over websockets, with the settings of the design's rule H.
+
+    A ping is sent every `ping_s` seconds. A connection on which not one byte comes for twice as long is over; on a slow
+    link the answer waits behind much else, and whatever comes says that the relay is there.
+    """
+
+    def __init__(self, ping_s: float = _PING_S) -> None:
+        self._ping_s = ping_s
 
     async def connect(self, url: str) -> Connection:
         """Return an open connection; raises `LinkLost` if none comes about within 5 s."""
@@ -97,20 +105,45 @@ class WebsocketTransport:
                 max_queue=2,
                 open_timeout=_OPEN_TIMEOUT_S,
                 close_timeout=_CLOSE_TIMEOUT_S,
-                ping_interval=_PING_S,
-                ping_timeout=_PING_S,
+                ping_interval=self._ping_s,
+                ping_timeout=None,
+                create_connection=_ListenedTo,
                 # A proxy of the environment cannot reach this machine's own loopback.
                 proxy=None if urlsplit(url).hostname in _LOOPBACK else True,
             )
         except Exception as error:
             # Name resolution, TLS and a server that is no relay raise many things: each is no connection, this time.
             raise LinkLost(f"no connection to the relay ({type(error).__name__})") from None
-        return _WebsocketConnection(socket)
+        return _WebsocketConnection(cast(_ListenedTo, socket), 2 * self._ping_s)
+
+
+class _ListenedTo(ClientConnection):
+    """Remembers when the last byte came: a large message is not there before its end."""
+
+    heard_s = 0.0
+
+    def data_received(self, data: bytes) -> None:
+        self.heard_s = monotonic()
+        super().data_received(data)
 
 
 class _WebsocketConnection:
-    def __init__(self, socket: ClientConnection) -> None:
+    def __init__(self, socket: _ListenedTo, silence_s: float) -> None:
         self._socket = socket
+        self._silence_s = silence_s
+        self._watch = asyncio.get_running_loop().call_later(silence_s, self._listen)
+
+    def _listen(self) -> None:
+        """Cut the connection if nothing was heard for too long, unless nothing is read here at present."""
+        now_s = monotonic()
+        if not self._socket.transport.is_reading():
+            self._socket.heard_s = now_s
+        silent_s = now_s - self._socket.heard_s
+        if silent_s >= self._silence_s:
+            self._socket.transport.abort()
+        elif not self._socket.transport.is_closing():
+            pause_s = self._silence_s - silent_s
+            self._watch = asyncio.get_running_loop().call_later(pause_s, self._listen)
 
     async def send(self, message: bytes) -> None:
         try:
@@ -125,6 +158,7 @@ class _WebsocketConnection:
             raise _lost(closed) from None
 
     async def close(self) -> None:
+        self._watch.cancel()
         await self._socket.close()
 
 
