@@ -15,6 +15,9 @@ from sync_core.parts import Role
 __all__ = ["Admit", "Grant", "LoginRefused", "Role", "admit_anyone", "check_login"]
 
 
+_LIVES_MS_MAX = 2**53
+
+
 class Grant(msgspec.Struct, frozen=True):
     """What a connection was granted.
 
@@ -32,6 +35,11 @@ class Grant(msgspec.Struct, frozen=True):
     token_id: str = ""
     key_id: str = ""
     authenticated: bool = True
+
+    def lives_ms(self, now_ms: int) -> int:
+        """Return how much longer it lasts, at least 1 for one that ends and 0 for one that does not; a far end is told
+        as near enough for any wire."""
+        return 0 if self.expires_ms is None else min(max(self.expires_ms - now_ms, 1), _LIVES_MS_MAX)
 
     def admits(self, task: str) -> bool:
         """Return whether the connection may know of this task at all."""

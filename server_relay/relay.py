@@ -279,7 +279,8 @@ class Relay:
         who = {"subject": grant.subject, "device": grant.device, "principal": grant.principal, "role": grant.role.value}
         self._note("login" if before is None else "renewed", session.conn, address=session.address, **who)
         rules = self._tasks.keeper.enabled
-        turn.reply(session, Welcome(WIRE_VERSION, turn.now_ms, grant.role.value, grant.principal, rules))
+        lives_ms = grant.lives_ms(turn.now_ms)
+        turn.reply(session, Welcome(WIRE_VERSION, turn.now_ms, grant.role.value, grant.principal, rules, lives_ms))
 
     def _requested(self, turn: Turn, answer: PieceRead | ListingRead) -> None:
         """Answer a request for which something was read."""

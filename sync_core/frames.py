@@ -207,7 +207,9 @@ class SnapshotConfirmed(_Frame, frozen=True, tag="confirm"):
 class Welcome(_Frame, frozen=True, tag="welcome"):
     """The session is open. `role` is read, write, … ; `relay_time_ms` is the relay's clock (rule K).
 
-    `authority`: the relay rules on guarded calls, which a volatile one does not.
+    `authority`: the relay rules on guarded calls, which a volatile one does not. `lives_ms` is how much longer the
+    token lives, 0 if it never ends; another `Login` of the same device with a fresh token renews it, and is welcomed
+    again.
     """
 
     wire_version: int
@@ -215,6 +217,7 @@ class Welcome(_Frame, frozen=True, tag="welcome"):
     role: str
     principal: str
     authority: bool = False
+    lives_ms: int = 0
 
 
 class Refused(_Frame, frozen=True, tag="refused"):

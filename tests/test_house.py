@@ -30,7 +30,7 @@ TABLE = (
         "sync_core/replica",
         "writes changes commands outbox stream effects session telling core follow transfers loaded task tally"
         " following local endings opening snapshots log recovery adoption digests table petitions frames loading desk"
-        " link replica",
+        " renewal link replica",
         pure=True,
     ),
     Layer(

@@ -1,12 +1,14 @@
 """The link to the relay: one task that connects, carries messages, and connects again after a growing pause.
 
-The token is asked for anew at each attempt, and a source that fails costs a pause, never the link (scenario SE-19).
+The token is asked for anew at each attempt and some time before it ends, and a source that fails costs a pause, never
+the link (scenario SE-19).
 Only a final refusal ends the attempts; the status then says why.
 """
 
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
+from typing import NoReturn
 
 import msgspec
 
@@ -15,13 +17,19 @@ from sync_core.endpoint.runner import Connected, Runner
 from sync_core.endpoint.transport import Connection, LinkLost, Outbox, Transport
 from sync_core.errors import ProtocolError, SegueError
 from sync_core.frames import Entries, Receipt
-from sync_core.replica.effects import LinkDown, LinkFailed
+from sync_core.replica.effects import LinkDown, LinkFailed, RenewalFailed, TokenRenewed
 from sync_core.wire import decode_relay
 
 __all__ = ["Backoff", "Link", "TokenSource"]
 
+_SAME_AGAIN = "the token ends soon, and its source has no other yet"
+
 TokenSource = str | Callable[[], str] | Callable[[], Awaitable[str]]
 """A token, or a function (`def` or `async def`) that returns a fresh one."""
+
+
+class _NoToken(Exception):
+    """The token source gave none; never leaves this module."""
 
 
 class Backoff(msgspec.Struct, frozen=True):
@@ -85,17 +93,9 @@ class Link:
 
     async def _attempt(self) -> None:
         try:
-            token = check_text(await self._ask_token(), "the token")
-        except asyncio.CancelledError:
-            # A token source may have been cancelled by itself; only who cancels this task ends the link.
-            if self._task.cancelling():
-                raise
-            self._runner.post(LinkFailed("credentials: CancelledError"))
-            return
-        except Exception as error:
-            # Whatever a token source raises is reported and tried again; its text might hold the credential itself.
-            reason = error.sentence if isinstance(error, SegueError) else type(error).__name__
-            self._runner.post(LinkFailed(f"credentials: {reason}"))
+            token = await self._fresh_token()
+        except _NoToken as failure:
+            self._runner.post(LinkFailed(str(failure)))
             return
         try:
             connection = await self._transport.connect(self._url)
@@ -113,6 +113,21 @@ class Link:
             self._runner.post(LinkDown(reason))
             await connection.close()
 
+    async def _fresh_token(self) -> str:
+        """Return what the source gives; raises `_NoToken`."""
+        try:
+            return check_text(await self._ask_token(), "the token")
+        except asyncio.CancelledError:
+            # A token source may have been cancelled by itself; only who cancels this task ends the link.
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            raise _NoToken("credentials: CancelledError") from None
+        except Exception as error:
+            # Whatever a token source raises is reported and tried again; its text might hold the credential itself.
+            reason = error.sentence if isinstance(error, SegueError) else type(error).__name__
+            raise _NoToken(f"credentials: {reason}") from None
+
     async def _ask_token(self) -> str:
         if isinstance(self._token, str):
             return self._token
@@ -129,11 +144,13 @@ class Link:
             if not ended.done():
                 ended.set_result(reason)
 
-        outbox = Outbox(hang_up)
+        due = asyncio.Event()
+        outbox = Outbox(hang_up, due.set)
         self._runner.post(Connected(token, outbox))
         sides = {
             asyncio.ensure_future(self._read(connection)),
             asyncio.ensure_future(_write(connection, outbox)),
+            asyncio.ensure_future(self._renew(token, due)),
             ended,
         }
         try:
@@ -143,6 +160,22 @@ class Link:
             for side in sides:
                 side.cancel()
             await asyncio.gather(*sides, return_exceptions=True)
+
+    async def _renew(self, token: str, due: asyncio.Event) -> NoReturn:
+        """Ask for a fresh token whenever one is due; what comes of it is the Replica's."""
+        while True:
+            await due.wait()
+            due.clear()
+            try:
+                fresh = await self._fresh_token()
+            except _NoToken as failure:
+                self._runner.post(RenewalFailed(str(failure)))
+                continue
+            if fresh == token:
+                self._runner.post(RenewalFailed(f"credentials: {_SAME_AGAIN}"))
+            else:
+                token = fresh
+                self._runner.post(TokenRenewed(token))
 
     async def _read(self, connection: Connection) -> str:
         while True:

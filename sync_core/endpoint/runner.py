@@ -37,6 +37,7 @@ from sync_core.replica.effects import (
     LoadBase,
     LoadBlob,
     LoadTask,
+    RenewToken,
     Reply,
     SendFrame,
     StatusIs,
@@ -304,6 +305,8 @@ class Runner:
             self._listener.status_is(effect.status)
         elif isinstance(effect, HangUp) and self._outbox is not None:
             self._outbox.hang_up(effect.reason, effect.final)
+        elif isinstance(effect, RenewToken) and self._outbox is not None:
+            self._outbox.renew()
 
     def _reply(self, reply: Reply) -> None:
         future = self._replies.pop(reply.ref, None)

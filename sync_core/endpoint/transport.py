@@ -171,11 +171,15 @@ def _lost(closed: ConnectionClosed) -> LinkLost:
 class Outbox:
     """Encoded frames that wait for one connection; those of one loop turn leave as one message.
 
-    `hang_up(reason, final)` ends that connection; a relay that does not read is hung up on.
+    `hang_up(reason, final)` ends that connection; a relay that does not read is hung up on. `renew()` has a fresh token
+    asked for while it stands.
     """
 
-    def __init__(self, hang_up: Callable[[str, bool], None], bytes_max: int = LINK_QUEUE_BYTES_MAX) -> None:
+    def __init__(
+        self, hang_up: Callable[[str, bool], None], renew: Callable[[], None], bytes_max: int = LINK_QUEUE_BYTES_MAX
+    ) -> None:
         self.hang_up = hang_up
+        self.renew = renew
         self._bytes_max = bytes_max
         self._frames: deque[bytes] = deque()
         self._waiting_bytes = 0

@@ -33,11 +33,14 @@ __all__ = [
     "LoadBase",
     "LoadBlob",
     "LoadTask",
+    "RenewToken",
+    "RenewalFailed",
     "Reply",
     "SendFrame",
     "StatusIs",
     "TaskLoaded",
     "Tick",
+    "TokenRenewed",
     "Written",
 ]
 
@@ -95,6 +98,10 @@ class HangUp(_Value, frozen=True):
     final: bool
 
 
+class RenewToken(_Value, frozen=True):
+    """The token ends soon: ask the source for a fresh one; answered by `TokenRenewed` or `RenewalFailed`."""
+
+
 class LoadTask(_Value, frozen=True):
     """Read a task from the store and answer with `TaskLoaded`, before any other event of that task is handled."""
 
@@ -116,7 +123,7 @@ class LoadBase(_Value, frozen=True):
     sha256: str
 
 
-Effect = Written | Reply | Fail | Announce | StatusIs | SendFrame | HangUp | LoadTask | LoadBlob | LoadBase
+Effect = Written | Reply | Fail | Announce | StatusIs | SendFrame | HangUp | RenewToken | LoadTask | LoadBlob | LoadBase
 
 # --- events (besides commands) ----------------------------------------------------------------------------------------
 
@@ -135,6 +142,18 @@ class LinkDown(_Value, frozen=True):
 
 class LinkFailed(_Value, frozen=True):
     """No connection came about: no route, or the token source failed (`reason` starts with `credentials`)."""
+
+    reason: str
+
+
+class TokenRenewed(_Value, frozen=True):
+    """A fresh token for the connection that stands."""
+
+    token: str
+
+
+class RenewalFailed(_Value, frozen=True):
+    """No fresh token came (`reason` starts with `credentials`); the connection stands as it is."""
 
     reason: str
 
@@ -171,4 +190,16 @@ class CommitFailed(_Value, frozen=True):
     error: SegueError
 
 
-Event = LinkUp | LinkDown | LinkFailed | FrameReceived | Tick | TaskLoaded | BlobLoaded | BaseLoaded | CommitFailed
+Event = (
+    LinkUp
+    | LinkDown
+    | LinkFailed
+    | TokenRenewed
+    | RenewalFailed
+    | FrameReceived
+    | Tick
+    | TaskLoaded
+    | BlobLoaded
+    | BaseLoaded
+    | CommitFailed
+)

@@ -27,6 +27,7 @@ from sync_core.replica.changes import LinkState
 from sync_core.replica.core import Core
 from sync_core.replica.desk import Desk
 from sync_core.replica.endings import begin_again, learn, log_is_gone, on_answer, tell_tombstones
+from sync_core.replica.renewal import Renewal
 from sync_core.replica.session import SessionEvent
 from sync_core.replica.table import TaskTable
 from sync_core.replica.task import TaskReplica
@@ -41,13 +42,14 @@ class Link:
         self._core = core
         self._table = table
         self._desk = desk
+        self._renewal = Renewal(core.entropy)
 
     def on_link_up(self, event: e.LinkUp) -> None:
         """A connection stands: log in."""
         session = self._core.session
         session.on(SessionEvent.LINK_UP)
         session.login_at_ms = self._core.now_ms
-        self._core.send(Login(WIRE_VERSION, self._core.subject, self._core.device, event.token))
+        self._log_in(event.token)
 
     def on_link_down(self, event: e.LinkDown) -> None:
         """The connection ended."""
@@ -57,11 +59,26 @@ class Link:
         """No connection came about."""
         self._lose_link(SessionEvent.LINK_FAILED, event.reason)
 
+    def on_token_renewed(self, event: e.TokenRenewed) -> None:
+        """A fresh token came: the relay is told, and nothing else of the session changes."""
+        if self._core.session.logged_in:
+            self._log_in(event.token)
+
+    def on_renewal_failed(self, event: e.RenewalFailed) -> None:
+        """No fresh token came: say so, and try again."""
+        if self._core.session.logged_in:
+            self._core.session.reason = event.reason
+            self._renewal.failed(self._core.now_ms)
+
+    def _log_in(self, token: str) -> None:
+        self._core.send(Login(WIRE_VERSION, self._core.subject, self._core.device, token))
+
     def _lose_link(self, event: SessionEvent, reason: str) -> None:
         table = self._table
         # Without a session there is nothing to forget but what is in memory, however many tasks are followed.
         tasks = table.tasks if self._core.session.logged_in else table.active
         self._core.session.on(event, reason)
+        self._renewal.stop()
         table.following.stop()
         self._desk.on_link_lost()
         for task in tasks.values():
@@ -95,16 +112,18 @@ class Link:
 
     def _on_welcome(self, frame: Welcome) -> None:
         session = self._core.session
-        if session.logged_in:
-            return
         if frame.wire_version != WIRE_VERSION:
             session.on(SessionEvent.REFUSED_FOR_GOOD, f"version: the relay speaks {frame.wire_version}")
             self._core.emit(e.HangUp("version", final=True))
             return
+        is_renewal = session.logged_in
         session.on(SessionEvent.WELCOME)
         session.role = role_named(frame.role)
         session.authority = frame.authority
         session.relay_time_ms = frame.relay_time_ms
+        self._renewal.welcomed(frame.lives_ms, self._core.now_ms)
+        if is_renewal:
+            return
         tell_tombstones(self._core, (task.key for task in self._table.tasks.values() if task.followed))
         for task in self._table.tasks.values():
             if task.followed or task.openings:
@@ -196,9 +215,11 @@ class Link:
             raise ProtocolError("The relay sent a frame that is not for an endpoint.")
 
     def tick(self) -> None:
-        """Hang up on a relay that does not answer the login."""
+        """Hang up on a relay that does not answer the login; renew a token that ends soon."""
         session = self._core.session
         waiting = session.state is LinkState.CONNECTING and session.login_at_ms > 0
         if waiting and self._core.now_ms - session.login_at_ms >= self._core.settings.login_timeout_ms:
             session.login_at_ms = 0
             self._core.emit(e.HangUp("the relay does not answer", final=False))
+        if self._renewal.is_due(self._core.now_ms):
+            self._core.emit(e.RenewToken())

@@ -278,7 +278,7 @@ class Replica:
 def _stands_alone(effect: e.Effect) -> bool:
     """Whether an effect speaks of nothing that was to be durable with it, and so is owed also after a failed commit."""
     frame = effect.frame if isinstance(effect, e.SendFrame) else None
-    return isinstance(effect, (e.StatusIs, e.HangUp)) or isinstance(frame, (Login, ListTasks, Petition))
+    return isinstance(effect, (e.StatusIs, e.HangUp, e.RenewToken)) or isinstance(frame, (Login, ListTasks, Petition))
 
 
 _COMMANDS: dict[type, Callable[..., None]] = {
@@ -320,6 +320,8 @@ _LINK_EVENTS: dict[type, Callable[..., None]] = {
     e.LinkUp: Link.on_link_up,
     e.LinkDown: Link.on_link_down,
     e.LinkFailed: Link.on_link_failed,
+    e.TokenRenewed: Link.on_token_renewed,
+    e.RenewalFailed: Link.on_renewal_failed,
 }
 
 _EVENTS: dict[type, Callable[..., None]] = {

@@ -64,7 +64,7 @@ TO_RELAY: tuple[Frame, ...] = (
     p.LiftBarrier(TASK, 4),
 )
 TO_ENDPOINT: tuple[Frame, ...] = (
-    f.Welcome(f.WIRE_VERSION, 1_790_000_000_000, "write", "anna", True),
+    f.Welcome(f.WIRE_VERSION, 1_790_000_000_000, "write", "anna", True, 3_600_000),
     f.Refused("credentials", "The token has expired.", "Connect again with a fresh token.", False),
     f.Heads(TASK, False, (), 1_790_000_000_000, 1),
     f.Heads(

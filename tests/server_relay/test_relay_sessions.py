@@ -63,8 +63,10 @@ def refused(client: Client) -> list[tuple[str, bool]]:
 
 
 def test_a_login_is_welcomed_with_role_principal_and_relay_time(harness: Harness) -> None:
-    phone = harness.login("phone", token=f"anna/write/{NEVER}")
-    assert phone.take(Welcome) == [Welcome(WIRE_VERSION, harness.now_ms, "write", "anna", True)]
+    phone = harness.login("phone", token=f"anna/write/{harness.now_ms + 60_000}")
+    assert phone.take(Welcome) == [Welcome(WIRE_VERSION, harness.now_ms, "write", "anna", True, 60_000)]
+    never = harness.login("never", token=f"anna/write/{2**70}")
+    assert [welcome.lives_ms for welcome in never.take(Welcome)] == [2**53]
 
 
 @pytest.mark.parametrize(
@@ -124,7 +126,10 @@ def test_a_second_login_renews_the_grant(harness: Harness) -> None:
     phone = harness.login("phone", token=f"anna/write/{harness.now_ms + 60_000}")
     harness.tick(50_000)
     phone.send(Login(WIRE_VERSION, "acme", "phone", f"anna/read/{harness.now_ms + 60_000}"))
-    assert [welcome.role for welcome in phone.take(Welcome)] == ["write", "read"]
+    assert [(welcome.role, welcome.lives_ms) for welcome in phone.take(Welcome)] == [
+        ("write", 60_000),
+        ("read", 60_000),
+    ]
     harness.tick(50_000)
     assert phone.closed is None
 

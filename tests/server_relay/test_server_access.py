@@ -241,3 +241,33 @@ async def test_an_endpoint_whose_token_ends_comes_back_alone_with_a_fresh_one(
         assert phone.status.unsent == 0
         assert len(asked) == 4
     await relay.close()
+
+
+async def test_an_endpoint_renews_its_token_and_its_connection_never_ends(
+    settings: RelaySettings, tmp_path: Path
+) -> None:
+    """SE-19, RS-24: the first token lives 3 s, and work goes on beyond that on the one connection."""
+    relay = await serve(settings)
+    asked: list[int] = []
+    ends_s = time.monotonic() + 3
+
+    def source() -> str:
+        asked.append(1)
+        return token(NEW, life_s=3 if len(asked) == 1 else 60)
+
+    async with Endpoint.open(
+        tmp_path / "phone.db", subject="acme", device="phone", relay=f"ws://127.0.0.1:{relay.port}", token=source
+    ) as phone:
+        task = await phone.task(TASK, create=True)
+        await linked(phone, LinkState.LIVE)
+        links: set[LinkState] = set()
+        async with asyncio.timeout(30):
+            while time.monotonic() < ends_s + 1.5:
+                await phone.stats()
+                links.add(phone.status.link)
+        assert links == {LinkState.LIVE}
+        await task.slots.confirm("late", 1)
+        await phone.synced(timeout_s=30)
+        assert len(asked) == 2
+        assert (await relay.metrics()).counts["connections"] == 1
+    await relay.close()

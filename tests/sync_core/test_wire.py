@@ -161,5 +161,5 @@ def test_a_message_that_is_cut_or_flipped_never_raises_anything_else() -> None:
 
 
 def test_a_newer_peers_further_fields_are_ignored() -> None:
-    message = msgspec.msgpack.encode([["welcome", 1, 5, "write", "anna", True, "a field of later"]])
-    assert decode_relay(message) == [Welcome(1, 5, "write", "anna", True)]
+    message = msgspec.msgpack.encode([["welcome", 1, 5, "write", "anna", True, 9, "a field of later"]])
+    assert decode_relay(message) == [Welcome(1, 5, "write", "anna", True, 9)]

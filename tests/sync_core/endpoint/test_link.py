@@ -219,7 +219,7 @@ async def test_frames_of_an_old_connection_never_reach_the_next_one(tmp_path: Pa
         connection, _ = await _login(transport)
         await connection.send(encode([Welcome(1, 0, "write", "ann")]))
         await until(phone, lambda: phone.status.link is LinkState.LIVE)
-        runner, outbox = phone._runner, Outbox(lambda reason, final: None)
+        runner, outbox = phone._runner, Outbox(lambda reason, final: None, lambda: None)
         for item in (QueryTasks(runner.ref()), LinkDown("gone"), Connected("fresh", outbox)):
             runner.post(item)
         assert [type(frame) for frame in decode_client(await outbox.message())] == [Login]

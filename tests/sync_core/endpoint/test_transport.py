@@ -51,12 +51,12 @@ async def test_whatever_connecting_raises_is_a_lost_link(url: str) -> None:
         await WebsocketTransport().connect(url)
 
 
-def _never(reason: str, final: bool) -> None:
+def _never(*reason: object) -> None:
     raise AssertionError(f"hung up: {reason}")
 
 
 async def test_frames_of_one_turn_leave_as_one_message_in_order() -> None:
-    outbox = Outbox(_never)
+    outbox = Outbox(_never, _never)
     frames = [ListTasks(1, "a"), Unfollow("t"), ListTasks(2, "b")]
     for frame in frames:
         outbox.put(encode_frame(frame))
@@ -64,7 +64,7 @@ async def test_frames_of_one_turn_leave_as_one_message_in_order() -> None:
 
 
 async def test_a_message_never_exceeds_the_largest_frame() -> None:
-    outbox = Outbox(_never)
+    outbox = Outbox(_never, _never)
     frame = encode_frame(ListTasks(1, "x" * 100_000))
     for _ in range(5):
         outbox.put(frame)
@@ -74,7 +74,7 @@ async def test_a_message_never_exceeds_the_largest_frame() -> None:
 
 
 async def test_taking_a_message_waits_for_a_frame() -> None:
-    outbox = Outbox(_never)
+    outbox = Outbox(_never, _never)
     taking = asyncio.ensure_future(outbox.message())
     await asyncio.sleep(0)
     assert not taking.done()
@@ -84,7 +84,7 @@ async def test_taking_a_message_waits_for_a_frame() -> None:
 
 async def test_past_its_bound_it_hangs_up_once_and_takes_nothing_more() -> None:
     told: list[tuple[str, bool]] = []
-    outbox = Outbox(lambda reason, final: told.append((reason, final)), bytes_max=10)
+    outbox = Outbox(lambda reason, final: told.append((reason, final)), _never, bytes_max=10)
     for frame in (b"12345678", b"123", b"1"):
         outbox.put(frame)
     assert told == [("the relay does not read", False)]
