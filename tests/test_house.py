@@ -28,7 +28,7 @@ TABLE = (
     ),
     Layer(
         "sync_core/replica",
-        "writes changes commands outbox stream effects session telling core follow transfers loaded task tally"
+        "writes changes commands patience outbox stream effects session telling core follow transfers loaded task tally"
         " following local endings opening snapshots log recovery adoption digests table petitions frames loading desk"
         " renewal link replica",
         pure=True,

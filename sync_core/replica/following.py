@@ -59,15 +59,12 @@ class Following:
 
     def tick(self) -> None:
         """Ask again where no heads came, or not what lies below them."""
-        patience_ms = self._core.settings.hello_retry_ms
+        now_ms, settings = self._core.now_ms, self._core.settings
         self._drop_caught_up(list(self._catching_up.values()))
         for task in list(self._catching_up.values()):
-            waits_for_heads = task.key in self._pending
-            moved_at_ms = (
-                task.follow.hello_at_ms if waits_for_heads else max(task.follow.hello_at_ms, task.follow.progress_at_ms)
-            )
-            if (waits_for_heads or task.behind) and self._core.now_ms - moved_at_ms >= patience_ms:
+            if (task.key in self._pending or task.behind) and task.follow.is_stuck(now_ms, settings):
                 self._pending.pop(task.key, None)
+                task.follow.patience.lose()
                 self.want(task)
         for task in list(self._idle.values()):
             self._unload(task)

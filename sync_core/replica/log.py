@@ -96,7 +96,7 @@ def _consume(
     stream.chain = chain_next(stream.chain, entry_hash(entry))
     stream.digest_due_at_ms = task.core.now_ms + task.core.settings.digest_after_ms
     task.loaded.moved.add(stream.name)
-    task.follow.progress_at_ms = task.core.now_ms
+    task.follow.moved(task.core.now_ms)
     if task.agenda.rewrites or task.document is None:
         task.reload()
     return True

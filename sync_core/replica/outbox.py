@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Iterable
 
 from sync_core.entry import Entry, EntryKind
+from sync_core.replica.patience import Patience
 
 __all__ = [
     "IN_FLIGHT_BYTES_MAX",
@@ -38,7 +39,16 @@ def key_of(entry: Entry) -> Key:
 class Outbox:
     """The ordered outbox of one task. Nothing is sent twice at once, nothing overtakes."""
 
-    __slots__ = ("_in_flight", "_in_flight_bytes", "_progress_at_ms", "_to_send", "receipted", "recovered", "unsent")
+    __slots__ = (
+        "_in_flight",
+        "_in_flight_bytes",
+        "_patience",
+        "_progress_at_ms",
+        "_to_send",
+        "receipted",
+        "recovered",
+        "unsent",
+    )
 
     def __init__(self) -> None:
         self.recovered: dict[Key, Entry] = {}
@@ -48,6 +58,7 @@ class Outbox:
         self._in_flight: set[Key] = set()
         self._in_flight_bytes = 0
         self._progress_at_ms = 0
+        self._patience = Patience()
 
     def __len__(self) -> int:
         return len(self.recovered) + len(self.unsent)
@@ -147,9 +158,11 @@ class Outbox:
         for key in keys:
             self.on_numbered(key, self._progress_at_ms)
 
-    def silent(self, now_ms: int) -> bool:
-        """Whether entries are in flight and nothing landed for a while."""
-        return bool(self._in_flight) and now_ms - self._progress_at_ms >= RESEND_AFTER_MS
+    def restart_if_silent(self, now_ms: int) -> None:
+        """Send everything again if entries are in flight and nothing landed for a while."""
+        if self._in_flight and now_ms - self._progress_at_ms >= RESEND_AFTER_MS * self._patience.factor:
+            self._patience.lose()
+            self.restart()
 
     def _landed(self, key: Key, entry: Entry | None, now_ms: int) -> None:
         if key in self._in_flight:
@@ -157,3 +170,4 @@ class Outbox:
             if entry is not None:
                 self._in_flight_bytes -= len(entry.payload) + _ENTRY_OVERHEAD_BYTES
             self._progress_at_ms = now_ms
+            self._patience.regain()

@@ -211,9 +211,10 @@ class TaskReplica:
         if self.document is None or not self.core.session.logged_in or self.follow.known is None:
             return
         follow, now_ms = self.follow, self.core.now_ms
-        if follow.resend or self.outbox.silent(now_ms):
+        if follow.resend:
             follow.resend = False
             self.outbox.restart()
+        self.outbox.restart_if_silent(now_ms)
         follow.ask_again_if_stuck(self.behind, now_ms, self.core.settings)
 
     def unload(self) -> None:

@@ -9,6 +9,7 @@ from sync_core.frames import BlobAbsent, BlobMissing, BlobPiece, BlobStored, Blo
 from sync_core.limits import BLOB_BYTES_MAX, BLOB_PIECE_BYTES
 from sync_core.replica.core import Core
 from sync_core.replica.effects import LoadBlob
+from sync_core.replica.patience import Patience
 from sync_core.replica.writes import PutBlob, SetBlobState
 
 __all__ = ["Download", "Transfers"]
@@ -21,6 +22,11 @@ class _Upload:
         self.sha256 = sha256
         self.data: bytes | None = None
         self.sent_at_ms = 0
+        self.patience = Patience()
+
+
+def _is_over(since_ms: int, patience: Patience, now_ms: int) -> bool:
+    return now_ms - since_ms >= _RETRY_MS * patience.factor
 
 
 class Download:
@@ -32,6 +38,7 @@ class Download:
         self.refs: list[int] = []
         self.snapshot = False
         self.asked_at_ms = 0
+        self.patience = Patience()
 
 
 class Transfers:
@@ -91,6 +98,7 @@ class Transfers:
             return known
         upload = self._upload
         if upload is not None and upload.sha256 == frame.sha256 and upload.data is not None:
+            upload.patience.regain()
             self._send_piece(upload, frame.offset)
         return False
 
@@ -108,6 +116,7 @@ class Transfers:
         if download is None or frame.offset != len(download.data) or frame.size_bytes > BLOB_BYTES_MAX:
             return None
         download.data += frame.data
+        download.patience.regain()
         if len(download.data) < frame.size_bytes and frame.data:
             self._ask(download)
             return None
@@ -134,10 +143,12 @@ class Transfers:
         """Repeat what had no answer."""
         now_ms = self._core.now_ms
         upload = self._upload
-        if upload is not None and upload.data is not None and now_ms - upload.sent_at_ms >= _RETRY_MS:
+        if upload is not None and upload.data is not None and _is_over(upload.sent_at_ms, upload.patience, now_ms):
+            upload.patience.lose()
             self._send_piece(upload, 0)
         for download in self.downloads.values():
-            if now_ms - download.asked_at_ms >= _RETRY_MS:
+            if _is_over(download.asked_at_ms, download.patience, now_ms):
+                download.patience.lose()
                 self._ask(download)
 
     def _uploaded(self, sha256: str) -> None:
