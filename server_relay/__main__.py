@@ -17,6 +17,7 @@ _MODULES = {
     "verify": "store",
     "restore": "store",
     "compact": "store",
+    "poison": "poison",
 }
 """Where each command lies: one that is not asked for is not loaded."""
 

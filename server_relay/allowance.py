@@ -9,17 +9,21 @@ _WINDOW_MS = 60_000
 
 
 class Allowance:
-    """What a device has sent in the present minute of relay time. `connections` share it."""
+    """What a device has sent in the present minute of relay time. `connections` share it.
 
-    __slots__ = ("connections", "entries", "frames", "since_ms", "size_bytes", "streams")
+    `suspect` says that poison came of it before (see `quarantine`), `poisons` how often in this minute.
+    """
+
+    __slots__ = ("connections", "entries", "frames", "poisons", "since_ms", "size_bytes", "streams", "suspect")
 
     def __init__(self, now_ms: int) -> None:
         self.connections = 0
+        self.suspect = False
         self._begin(now_ms)
 
     def _begin(self, now_ms: int) -> None:
         self.since_ms = now_ms
-        self.frames = self.entries = self.streams = self.size_bytes = 0
+        self.frames = self.entries = self.streams = self.size_bytes = self.poisons = 0
 
     def over(self, now_ms: int) -> bool:
         """Whether the minute is over, so that nothing of it need be remembered."""

@@ -24,7 +24,8 @@ class RelaySettings(msgspec.Struct, frozen=True):
     that check tokens instead of a secret; `revocations` the file of what is withdrawn. Both are looked at every
     `access_reread_ms`, and read again when they changed, as are certificate and key of `tls_…`. `metrics_…` is where
     figures and health are told, nowhere without a port. `…_per_minute_max` bound what one device sends, over all its
-    connections; `streams` are those that it begins. `clean_up_grace_s` after its last entry a completed task loses its
+    connections; `streams` are those that it begins, `poisons` entries whose bytes no device may read.
+    `clean_up_grace_s` after its last entry a completed task loses its
     history; `task_ttl_s` after it any task goes, None for never; `tombstone_keep_s` long nothing brings it back,
     and `key_keep_s` long the keys of its calls stay taken. What is due is looked for every `sweep_every_ms`; nothing
     ends while the clock is in doubt, until somebody says `clock_confirmed`. `authority`: the relay rules on calls that
@@ -56,6 +57,7 @@ class RelaySettings(msgspec.Struct, frozen=True):
     entries_per_minute_max: int = 1_200_000
     streams_per_minute_max: int = 60_000
     bytes_per_minute_max: int = 1024**3
+    poisons_per_minute_max: int = 64
     snapshot_tail_entries: int = 2_000
     snapshot_asked_every_ms: int = 60_000
     safety_window_entries: int = 256

@@ -7,7 +7,7 @@ __all__ = ["CONTENT_TYPE", "exposition"]
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
-_REFUSED, _CLAIMS = "refused_", "claims_"
+_REFUSED, _CLAIMS, _POISON = "refused_", "claims_", "poison_"
 _NAMES = (*(f"{bound:g}" for bound in BOUNDS_S), "+Inf")
 
 
@@ -51,6 +51,8 @@ def exposition(metrics: RelayMetrics) -> bytes:
         spans("receipt", "From the arrival of a push to its receipts.", metrics.receipt_spans),
         by_label("refusals", "What was refused, by reason.", "reason", _REFUSED),
         by_label("claims", "Claims of calls that cannot be undone, by what became of them.", "verdict", _CLAIMS),
+        by_label("poison", "Entries whose bytes no device may read, by how that was found.", "found", _POISON),
+        gauge("poison_kept", "Hashes of poison that are remembered.", metrics.poison_kept),
         gauge("clock_suspended", "1 while the clock is not trusted and nothing expires.", metrics.clock_suspended),
         gauge("access_trouble", "1 while keys or revocations cannot be understood.", metrics.access_trouble),
         gauge("store_bytes", "Size of the store's files.", metrics.store_bytes),
@@ -65,7 +67,7 @@ def exposition(metrics: RelayMetrics) -> bytes:
     families += [
         counter(name, "Counted since the start.", value)
         for name, value in sorted(metrics.counts.items())
-        if not name.startswith((_REFUSED, _CLAIMS))
+        if not name.startswith((_REFUSED, _CLAIMS, _POISON))
     ]
 
     class Scrape(Collector):

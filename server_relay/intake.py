@@ -12,6 +12,7 @@ from server_relay.effects import FoundEntry, LookUp, ReadBlob, RelayRead
 from server_relay.evidence import evidence_wanted, note_version, refusal_of, take_evidence
 from server_relay.keeper import Keeper
 from server_relay.key_records import EPOCH_BYTES
+from server_relay.quarantine import Quarantine
 from server_relay.records import Cover, PutTombstone, StoredEntry, Tombstone
 from server_relay.sessions import Session, Turn
 from server_relay.streams import Job, StreamLog, TaskLog
@@ -67,7 +68,15 @@ class Intake:
     """
 
     def __init__(
-        self, turn: Turn, log: TaskLog, session: Session, grant: Grant, job: Job, keeper: Keeper, entropy: Entropy
+        self,
+        turn: Turn,
+        log: TaskLog,
+        session: Session,
+        grant: Grant,
+        job: Job,
+        keeper: Keeper,
+        quarantine: Quarantine,
+        entropy: Entropy,
     ) -> None:
         self.answers: list[Receipt | Refusal] = []
         self.rest: tuple[Entry, ...] = ()
@@ -76,6 +85,7 @@ class Intake:
         self._turn = turn
         self._log = log
         self._keeper = keeper
+        self._quarantine = quarantine
         self._reads: tuple[RelayRead, ...] = ()
         self._session = session
         self._grant = grant
@@ -97,6 +107,8 @@ class Intake:
                 self._refuse(entry, refusal)
             except EntryRefused as error:
                 self._refuse(entry, _Refuse(RefusalCode.GUARD, error.sentence))
+                by = (self._grant.subject, self._grant.device)
+                self._quarantine.refused(entry, error, self._session.allowance, *by, self._turn.now_ms)
             except _Unknown as unknown:
                 self._reads = unknown.reads
                 self.rest = tuple(
@@ -173,6 +185,10 @@ class Intake:
             raise _Refuse(RefusalCode.TOO_LARGE, f"The payload exceeds {PAYLOAD_BYTES_MAX} bytes.")
         if not recovered and stream.principals.get(entry.writer, grant.principal) != grant.principal:
             raise _Refuse(RefusalCode.GUARD, "The writer id belongs to another principal.")
+        if self._session.allowance.suspect:
+            why = self._quarantine.why_refused(entry, self._session.allowance, self._turn.now_ms)
+            if why:
+                raise _Refuse(RefusalCode.GUARD, why)
         row, scan = check_entry(entry, stream.writers)
         if not recovered and grant.role not in roles_of(entry.kind):
             raise _Refuse(RefusalCode.ROLE, f"The role {grant.role.value} may not write {entry.kind.value} entries.")

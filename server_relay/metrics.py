@@ -22,7 +22,8 @@ class RelayMetrics(msgspec.Struct, frozen=True):
     """A relay's figures at one moment.
 
     `counts` are since the start, by name: connections, entries_stored, refused_<reason>, claims_<verdict>,
-    commits_failed, stalled_readers. `sockets` are open, also those that are no connection yet; `sockets_cut_off` were
+    poison_<how it was found>, commits_failed, stalled_readers. `poison_kept` are hashes of poison.
+    `sockets` are open, also those that are no connection yet; `sockets_cut_off` were
     too many. `waiting_events` wait for the conductor, `waiting_bytes` in the out-queues. `commit_spans` and
     `receipt_spans` are cumulative counts by the bounds of `histogram`, with the sum in seconds. `clock_suspended` says
     that the wall clock jumped (rule K), `access_trouble` that keys or revocations cannot be understood. `store_bytes`
@@ -34,6 +35,7 @@ class RelayMetrics(msgspec.Struct, frozen=True):
     sockets: int
     sockets_cut_off: int
     tasks_held: int
+    poison_kept: int
     turns: int
     commits: int
     read_bytes: int

@@ -50,6 +50,7 @@ from server_relay.fanout import CATCH_UP_ROOM_BYTES, pump
 from server_relay.lifetimes import Sweeps
 from server_relay.listings import listing_frame
 from server_relay.notes import Note
+from server_relay.quarantine import Quarantine
 from server_relay.records import PassTime
 from server_relay.sessions import CLOSE_POLICY, CLOSE_TRY_LATER, REQUESTS_MAX, Session, Turn
 from server_relay.tasks import TaskFrame, Tasks, refuse
@@ -104,6 +105,11 @@ class Relay:
     def connections(self) -> int:
         """How many connections are open."""
         return len(self._sessions)
+
+    @property
+    def quarantine(self) -> Quarantine:
+        """The poison that is known."""
+        return self._tasks.quarantine
 
     @property
     def tasks_held(self) -> int:
@@ -311,6 +317,9 @@ class Relay:
             ):
                 self.counts["stalled_readers"] += 1
                 turn.close(session, CLOSE_POLICY, "does not read")
+        for poison in self._tasks.quarantine.take_news():
+            fields = {"sha256": poison.sha256, "kind": poison.kind, "subject": poison.subject, "device": poison.device}
+            self.notes.append(Note("poison", {**fields, "bytes": poison.size_bytes}, "warning"))
         self._tasks.end_leases(turn)
         self._tasks.forget_idle(turn.now_ms)
         self._allowances.forget(turn.now_ms)

@@ -38,6 +38,7 @@ from server_relay.mailbox.sqlite_mailbox import SqliteMailbox
 from server_relay.metrics import Figures, RelayMetrics
 from server_relay.notes import Note
 from server_relay.peers import Peer, messages_of
+from server_relay.quarantine import Quarantine
 from server_relay.relay import Relay
 from sync_core.errors import SegueError
 from sync_core.frames import Push
@@ -171,6 +172,11 @@ class RelayServer:
         """Whether the clock was found to have jumped, so that no task expires."""
         return self._clock.suspended
 
+    @property
+    def quarantine(self) -> Quarantine:
+        """The poison that is known."""
+        return self._relay.quarantine
+
     async def metrics(self, stats_age_ms_max: int = 0) -> RelayMetrics:
         """Return the relay's figures; what is in the store was counted at most that long ago."""
         if _mono_ms() - self._stats_ms >= stats_age_ms_max:
@@ -182,6 +188,7 @@ class RelayServer:
             sockets=self._door.sockets,
             sockets_cut_off=self._door.cut_off,
             tasks_held=self._relay.tasks_held,
+            poison_kept=len(self._relay.quarantine),
             turns=figures.turns,
             commits=figures.commits,
             read_bytes=figures.read_bytes + sum(peer.read_bytes for peer in peers),

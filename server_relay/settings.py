@@ -54,6 +54,7 @@ HELP = {
     "entries_per_minute_max": "entries that one device sends in a minute",
     "streams_per_minute_max": "streams that one device begins in a minute",
     "bytes_per_minute_max": "bytes that one device sends in a minute",
+    "poisons_per_minute_max": "entries whose bytes no device may read, that one device sends in a minute",
     "snapshot_tail_entries": "entries behind the last snapshot, from which on a device is asked for a new one",
     "snapshot_asked_every_ms": "how often it is asked for",
     "safety_window_entries": "entries that a snapshot covers and that are served all the same",

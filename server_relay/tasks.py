@@ -26,7 +26,8 @@ from server_relay.intake import Intake
 from server_relay.keeper import Keeper
 from server_relay.lifetimes import end_as_due, purge_as_asked
 from server_relay.petitions import end_lease_of, petition
-from server_relay.sessions import CLOSE_POLICY, Errand, LeaseOver, Session, Turn
+from server_relay.quarantine import Quarantine
+from server_relay.sessions import CLOSE_POLICY, CLOSE_TRY_LATER, Errand, LeaseOver, Session, Turn
 from server_relay.snapshots import ask_for_snapshots, confirm_snapshot, offer_snapshot
 from server_relay.streams import DIGEST_BYTES, Job, Sweep, TaskLog
 from sync_core.errors import ProtocolError, SegueError, ValueRefused
@@ -68,6 +69,7 @@ class Tasks:
 
     def __init__(self, settings: RelaySettings, entropy: Entropy, counts: Counter[str], *, durable: bool) -> None:
         self.keeper = Keeper(settings, entropy, counts, durable=durable)
+        self.quarantine = Quarantine(counts)
         self._settings = settings
         self._entropy = entropy
         self._counts = counts
@@ -217,7 +219,7 @@ class Tasks:
     def _push(
         self, turn: Turn, log: TaskLog, job: Job, session: Session, push: Push, grant: Grant
     ) -> tuple[RelayRead, ...]:
-        intake = Intake(turn, log, session, grant, job, self.keeper, self._entropy)
+        intake = Intake(turn, log, session, grant, job, self.keeper, self.quarantine, self._entropy)
         intake.take(push)
         session.allowance.streams += intake.streams_begun
         follow = session.follows.get(log.task)
@@ -230,10 +232,19 @@ class Tasks:
             turn.reply(session, answer)
             if isinstance(answer, Refusal):
                 self._counts[f"refused_{answer.code.value}"] += 1
+        if session.allowance.poisons > self._settings.poisons_per_minute_max:
+            self._end_poisoner(turn, session)
         if intake.rest:
             job.frame = Push(push.task, intake.rest, push.recovered)
             return intake.wanted()
         return _NO_READS
+
+    def _end_poisoner(self, turn: Turn, session: Session) -> None:
+        """End a session of a device that goes on sending what no device may read; it may come again later."""
+        self._counts["refused_poison"] += 1
+        sentence = "This device has sent too many entries that no device may read."
+        turn.reply(session, Refused("poison", sentence, "It may come again in a minute; its program is broken.", False))
+        turn.close(session, CLOSE_TRY_LATER, "poison")
 
     def _hello(self, turn: Turn, log: TaskLog, job: Job, session: Session, hello: Hello) -> tuple[RelayRead, ...]:
         positions = {position.name: position for position in hello.streams}

@@ -15,6 +15,7 @@ from sync_core.rulings import Approval, ApprovalRequest, Ruling
 __all__ = [
     "CHAIN_BYTES",
     "CHAIN_START",
+    "BytesRefused",
     "CallIntent",
     "CallOutcome",
     "CallRecord",
@@ -43,6 +44,10 @@ __all__ = [
 CHAIN_BYTES = 16
 CHAIN_START = bytes(CHAIN_BYTES)
 """The chain before the first entry of a log."""
+
+
+class BytesRefused(EntryRefused):
+    """The guard refuses an entry for its bytes alone: they are so in any stream and at any time."""
 
 
 class EntryKind(StrEnum):
@@ -279,14 +284,14 @@ def encode_record(record: Record | Snapshot) -> bytes:
 
 
 def decode_record(kind: EntryKind, payload: bytes) -> Record:
-    """Return the record of a payload; raises `EntryRefused` if it is not one of that kind."""
+    """Return the record of a payload; raises `BytesRefused` if it is not one of that kind."""
     decoder = _RECORDS_OF_KIND.get(kind)
     if decoder is None:
-        raise EntryRefused("This kind of entry holds no record.")
+        raise BytesRefused("This kind of entry holds no record.")
     try:
         return decoder.decode(payload)
     except (msgspec.MsgspecError, RecursionError, ValueError):
-        raise EntryRefused("The payload is not a record of its kind.") from None
+        raise BytesRefused("The payload is not a record of its kind.") from None
 
 
 def decode_snapshot(payload: bytes) -> Snapshot:

@@ -21,7 +21,8 @@ from typing import NoReturn
 
 import msgspec
 
-from sync_core.errors import EntryRefused, ValueRefused
+from sync_core.entry import BytesRefused
+from sync_core.errors import ValueRefused
 from sync_core.ids import GENESIS_WRITER, WRITER_BITS, check_note
 from sync_core.limits import (
     DEFINITION_WRITE_BYTES_MAX,
@@ -105,7 +106,7 @@ class _Found:
 
 
 def scan_update(data: bytes) -> Scan:
-    """Return what an entry's update does; raises `EntryRefused` for what exceeds rule C or is not in the grammar."""
+    """Return what an entry's update does; raises `BytesRefused` for what exceeds rule C or is not in the grammar."""
     if len(data) > PAYLOAD_BYTES_MAX:
         _refuse(f"is larger than {PAYLOAD_BYTES_MAX} bytes")
     found = _Found()
@@ -114,7 +115,7 @@ def scan_update(data: bytes) -> Scan:
 
 
 def scan_document(data: bytes) -> Scan:
-    """Return what a merged document holds; raises `EntryRefused` as `scan_update` does, with the bounds of rule F.
+    """Return what a merged document holds; raises `BytesRefused` as `scan_update` does, with the bounds of rule F.
 
     Many ids may write. The genesis may be there, exactly as it is made, and is left out of the result. The ids' structs
     may not wait for each other in a circle, for pycrdt would keep them waiting for ever.
@@ -385,4 +386,4 @@ def _number(data: bytes, i: int) -> tuple[int, int]:
 
 
 def _refuse(why: str) -> NoReturn:
-    raise EntryRefused(f"The update {why}.")
+    raise BytesRefused(f"The update {why}.")

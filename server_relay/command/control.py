@@ -11,16 +11,41 @@ import json
 import os
 import socket
 import stat
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
+from typing import TypeVar
 
+import msgspec
+
+from server_relay.quarantine import Poison
 from sync_core.errors import SegueError, StoreInUse, StoreUnusable
 
-__all__ = ["Control", "ask", "control_path"]
+__all__ = ["BackedUp", "Compacted", "Control", "Poisons", "ask", "control_path"]
 
 _LINE_BYTES_MAX = 64 * 1024
 
-_Handler = Callable[[str], Awaitable[dict[str, int]]]
+T = TypeVar("T", bound=msgspec.Struct)
+_Handler = Callable[[str], Awaitable[msgspec.Struct]]
+
+
+class BackedUp(msgspec.Struct, frozen=True):
+    """A copy of the store was made, of this size."""
+
+    bytes: int
+
+
+class Compacted(msgspec.Struct, frozen=True):
+    """The store's size before and now."""
+
+    bytes_before: int
+    bytes: int
+
+
+class Poisons(msgspec.Struct, frozen=True):
+    """The poison that a relay knows, or how much of it was `cleared`."""
+
+    known: tuple[Poison, ...] = ()
+    cleared: int = 0
 
 
 def control_path(db: Path) -> Path:
@@ -31,7 +56,7 @@ def control_path(db: Path) -> Path:
 class Control:
     """Listens beside a store. `handlers` are by what is asked for; each gets one argument."""
 
-    def __init__(self, db: Path, handlers: dict[str, _Handler]) -> None:
+    def __init__(self, db: Path, handlers: Mapping[str, _Handler]) -> None:
         self._path = control_path(db)
         self._handlers = handlers
         self._server: asyncio.Server | None = None
@@ -84,13 +109,13 @@ class Control:
         except (ValueError, KeyError, TypeError, RecursionError):
             return {"failed": True, **StoreUnusable("The relay does not understand what it is asked.").as_json()}
         try:
-            return {"failed": False, **await handler(argument)}
+            return {"failed": False, **msgspec.to_builtins(await handler(argument))}
         except SegueError as error:
             return {"failed": True, **error.as_json()}
 
 
-def ask(db: Path, do: str, argument: str = "") -> dict[str, int] | None:
-    """Ask the relay that runs on this store; return its answer, None if none runs.
+def ask(db: Path, do: str, answer: type[T], argument: str = "") -> T | None:
+    """Ask the relay that runs on this store; return its answer, of this shape, None if none runs.
 
     Raises `StoreUnusable` with the relay's own words if it could not do it.
     """
@@ -98,12 +123,12 @@ def ask(db: Path, do: str, argument: str = "") -> dict[str, int] | None:
         with socket.socket(socket.AF_UNIX) as asking:
             asking.connect(str(control_path(db)))
             asking.sendall(json.dumps({"do": do, "with": argument}).encode() + b"\n")
-            answer = asking.makefile("rb").readline()
+            line = asking.makefile("rb").readline()
     except (OSError, AttributeError):
         return None
-    if not answer:
+    if not line:
         raise StoreInUse("The relay ended before it answered.", owner_pid=None, hint="Try again.")
-    document: dict[str, int] = json.loads(answer)
+    document = json.loads(line)
     if document.pop("failed"):
         raise StoreUnusable(str(document.get("sentence", "")), hint=str(document.get("hint", "")))
-    return document
+    return msgspec.convert(document, answer)

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from server_relay.command.control import Control
+from server_relay.command.control import BackedUp, Compacted, Control, Poisons
 from server_relay.config import RelaySettings
 from server_relay.logs import RelayLog
 from server_relay.mailbox.sqlite_mailbox import SqliteMailbox
@@ -21,7 +21,8 @@ class Service:
         self._server = server
         self._mailbox = mailbox
         self._log = RelayLog()
-        self._control = Control(settings.db, {"backup": self._back_up, "compact": self._compact})
+        handlers = {"backup": self._back_up, "compact": self._compact, "poison": self._poison, "forget": self._forget}
+        self._control = Control(settings.db, handlers)
 
     @classmethod
     async def start(cls, settings: RelaySettings) -> "Service":
@@ -63,14 +64,22 @@ class Service:
         await self._server.close()
         self._log.put(Note("stopped", {}))
 
-    async def _back_up(self, to: str) -> dict[str, int]:
+    async def _back_up(self, to: str) -> BackedUp:
         if not Path(to).is_absolute():
             raise ValueRefused("The backup's path is not absolute.")
         done = await self._mailbox.back_up(Path(to))
         self._log.put(Note("backed_up", {"bytes": done}))
-        return {"bytes": done}
+        return BackedUp(done)
 
-    async def _compact(self, _: str) -> dict[str, int]:
+    async def _compact(self, _: str) -> Compacted:
         before, after = await self._mailbox.compact()
         self._log.put(Note("compacted", {"before": before, "after": after}))
-        return {"bytes_before": before, "bytes": after}
+        return Compacted(before, after)
+
+    async def _poison(self, _: str) -> Poisons:
+        return Poisons(self._server.quarantine.known_now())
+
+    async def _forget(self, _: str) -> Poisons:
+        cleared = self._server.quarantine.clear()
+        self._log.put(Note("poison_forgotten", {"hashes": cleared}))
+        return Poisons(cleared=cleared)

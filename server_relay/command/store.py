@@ -7,7 +7,9 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from server_relay.command.control import ask
+import msgspec
+
+from server_relay.command.control import BackedUp, Compacted, ask
 from server_relay.command.output import answer, guarded
 from server_relay.command.restoring import restore
 from server_relay.mailbox.sqlite_mailbox import SqliteMailbox
@@ -49,8 +51,8 @@ def _parser(name: str) -> argparse.ArgumentParser:
 
 def _backup(options: argparse.Namespace) -> int:
     to = Path(os.path.abspath(options.to))
-    answered = ask(options.db, "backup", str(to))
-    size = answered["bytes"] if answered is not None else _opened(options.db, lambda mailbox: mailbox.back_up(to))
+    answered = ask(options.db, "backup", BackedUp, str(to))
+    size = answered.bytes if answered is not None else _opened(options.db, lambda mailbox: mailbox.back_up(to))
     done = {"event": "backed_up", "to": str(to), "bytes": size, "by_the_relay": answered is not None}
     who = "the relay that runs" if answered is not None else "no relay runs"
     return answer(done, (f"Backed up to {to}: {size} bytes ({who}).",), options.json)
@@ -79,13 +81,11 @@ def _restore(options: argparse.Namespace) -> int:
 
 
 def _compact(options: argparse.Namespace) -> int:
-    answered = ask(options.db, "compact")
-    if answered is not None:
-        before, after = answered["bytes_before"], answered["bytes"]
-    else:
-        before, after = _opened(options.db, lambda mailbox: mailbox.compact())
-    done = {"event": "compacted", "bytes_before": before, "bytes": after}
-    return answer(done, (f"Compacted {options.db}: {before} bytes before, {after} now.",), options.json)
+    done = ask(options.db, "compact", Compacted)
+    if done is None:
+        done = Compacted(*_opened(options.db, lambda mailbox: mailbox.compact()))
+    told = f"Compacted {options.db}: {done.bytes_before} bytes before, {done.bytes} now."
+    return answer({"event": "compacted", **msgspec.structs.asdict(done)}, (told,), options.json)
 
 
 def _opened(db: Path, work: Callable[[SqliteMailbox], Coroutine[None, None, T]]) -> T:

@@ -14,7 +14,7 @@ from zlib import crc32
 import pytest
 
 from server_relay.__main__ import main
-from server_relay.command.control import ask, control_path
+from server_relay.command.control import BackedUp, Compacted, ask, control_path
 from server_relay.command.restoring import restore
 from server_relay.command.service import Service
 from server_relay.config import RelaySettings
@@ -208,7 +208,9 @@ async def test_every_file_is_its_owners_alone_whatever_the_umask(tmp_path: Path,
         async with await WireClient.open(service.port, "phone") as phone:
             await phone.push(TASK, history_entry(TASK, PHONE, 1, "phone"))
             await phone.receipts(1)
-            await asyncio.to_thread(ask, tmp_path / "store" / "relay.db", "backup", str(tmp_path / "store" / "b.db"))
+            await asyncio.to_thread(
+                ask, tmp_path / "store" / "relay.db", "backup", BackedUp, str(tmp_path / "store" / "b.db")
+            )
             modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "store").iterdir()}
         await service.close()
     finally:
@@ -317,6 +319,6 @@ async def test_a_file_in_the_place_of_the_control_socket_is_left_alone(settings:
     control_path(settings.db).write_text("mine")
     service = await Service.start(settings)
     async with await WireClient.open(service.port, "phone"):
-        assert ask(settings.db, "compact") is None
+        assert ask(settings.db, "compact", Compacted) is None
     await service.close()
     assert control_path(settings.db).read_text() == "mine"
