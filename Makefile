@@ -1,6 +1,7 @@
 # Everything runs in .venv, which is made once; `make help` lists the targets.
 PYTHON ?= python3
 SECONDS ?= 600
+ENDPOINTS ?= 200
 # Counted, not timed: the same seeds at every run, however busy the machine is. A minute on two idle cores.
 SCHEDULES := 6000
 VENV := .venv
@@ -8,7 +9,7 @@ SOURCES := sync_core server_relay clients tests
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help venv demo test bench bench-peers simulate clean
+.PHONY: help venv demo test bench bench-peers simulate soak clean
 
 help:
 	@echo "make demo                    install, then run the demo: a task is carried from a killed phone to a desktop"
@@ -16,6 +17,7 @@ help:
 	@echo "make bench                   the benchmarks"
 	@echo "make bench-peers             the relay against its peers, which npm and pip install below .bench; takes an hour"
 	@echo "make simulate SECONDS=600    the simulation on fresh seeds, as long as you like"
+	@echo "make soak SECONDS=600        200 devices on flapping links for ten minutes: nothing is lost, nothing grows"
 	@echo "make venv                    only make .venv, with all that the tests need"
 	@echo "make clean                   remove .venv and whatever else was made"
 
@@ -57,6 +59,9 @@ bench-peers: $(VENV)/tests.stamp
 
 simulate: $(VENV)/tests.stamp
 	@$(BIN)/python -m tests.simulation --seconds $(SECONDS)
+
+soak: $(VENV)/tests.stamp
+	@$(BIN)/python -m tests.soak --seconds $(SECONDS) --endpoints $(ENDPOINTS)
 
 clean:
 	@rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .demo .bench

@@ -29,7 +29,7 @@ RELAY_MAY_IMPORT = {
     "scan",
     "guard",
 }
-SLEEPING_ALLOWED = ("tests/end_to_end/", "tests/benchmarks/")
+SLEEPING_ALLOWED = ("tests/end_to_end/", "tests/benchmarks/", "tests/soak/")
 FOREIGN = re.compile(
     r"pypi\.org|pythonhosted\.org|registry\.npmjs|index[-_]url|[a]rtifactory"
     r"|(?<![\w.])/(?:root|work|Users|home/[a-z]\w*)/[\w.]"
