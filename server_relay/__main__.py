@@ -13,6 +13,7 @@ __all__ = ["main"]
 _MODULES = {
     "token": "token",
     "top": "top",
+    "bench": "bench",
     "backup": "store",
     "verify": "store",
     "restore": "store",

@@ -25,6 +25,7 @@ _GC_THRESHOLDS = (20_000, 20, 50)
 COMMANDS = {
     "token": "make a token for a device",
     "top": "watch a running relay's figures",
+    "bench": "put a load on a relay, for one's own sizing",
     "backup": "copy a relay's store, also while the relay runs",
     "verify": "check a store: checksums, chains, writer tables, blobs",
     "restore": "put a backup in a store's place",

@@ -10,7 +10,7 @@ from tests.soak.trend import trend
 
 @pytest.mark.slow
 async def test_some_devices_converge_whatever_happens_to_links_and_relay(tmp_path: Path) -> None:
-    report = await soak(tmp_path, seconds=12, endpoints=8, seed=3)
+    report = await soak(tmp_path, seconds=15, endpoints=8, seed=3)
     assert report.links_cut > 10 and report.relay_terminated and report.relay_killed
     assert report.verdict.holds, report.verdict
     # Memory is judged by the long run: in seconds everything is still warming up.
