@@ -205,10 +205,11 @@ class Received(_Value, frozen=True):
 
 
 class Malformed(_Value, frozen=True):
-    """A message came that holds no frames."""
+    """A message came that holds no frames, or is too large to be looked at; `reason` is what it counts as."""
 
     conn: int
     sentence: str
+    reason: str = "protocol"
 
 
 class Disconnected(_Value, frozen=True):

@@ -2,7 +2,8 @@
 
 A message costs no task and no wake-up of its own: what the socket had is parsed and decoded at once, what is sent goes
 to the transport, or waits here while that is full. What waits of a connection for the conductor is bounded, and nothing
-is read while its out-queue is full: so what a device can make the relay hold is bounded in both directions.
+is read while its out-queue is full: so what a device can make the relay hold is bounded in both directions. A stranger
+may send small messages only, until it was answered; and the first answer is a welcome, or the last.
 """
 
 import asyncio
@@ -16,6 +17,7 @@ from socket import socket
 from time import monotonic
 from typing import Protocol, cast
 
+from websockets.exceptions import PayloadTooBig
 from websockets.frames import Frame, Opcode
 from websockets.http11 import Request
 from websockets.protocol import State
@@ -26,7 +28,7 @@ from server_relay.effects import Drained, Malformed, Received
 from server_relay.fanout import CATCH_UP_ROOM_BYTES
 from server_relay.logs import silent_logger
 from sync_core.errors import ProtocolError
-from sync_core.limits import FRAME_BYTES_MAX, OUT_QUEUE_BYTES_MAX
+from sync_core.limits import FRAME_BYTES_MAX, LOGIN_MESSAGE_BYTES_MAX, OUT_QUEUE_BYTES_MAX
 from sync_core.wire import decode_client, join
 
 __all__ = ["Owner", "Peer", "messages_of"]
@@ -89,7 +91,8 @@ class Peer(asyncio.Protocol):
         self.read_bytes = self.written_bytes = 0
         self._door = door
         self._owner = owner
-        self._protocol = ServerProtocol(origins=door.origins, max_size=FRAME_BYTES_MAX, logger=silent_logger())
+        self._protocol = ServerProtocol(origins=door.origins, max_size=LOGIN_MESSAGE_BYTES_MAX, logger=silent_logger())
+        self._is_stranger = True
         self._counted = False
         self._out: deque[bytes] = deque()
         self._queued_bytes = 0
@@ -172,6 +175,9 @@ class Peer(asyncio.Protocol):
         self._heard = True
         self.read_bytes += len(data)
         protocol = self._protocol
+        if self._is_stranger and self.written_bytes and self._closing is None:
+            self._is_stranger = False
+            protocol.max_message_size = FRAME_BYTES_MAX
         protocol.receive_data(data)
         events: list[Received | Malformed] = []
         before_bytes = self._in_bytes
@@ -182,6 +188,14 @@ class Peer(asyncio.Protocol):
                 self._shake_hands(event)
         if protocol.writes:
             self._flush()
+            # What it is answered at once, as pongs are, waits in the out-queue like all else.
+            self._throttle()
+            if isinstance(protocol.parser_exc, PayloadTooBig):
+                sentence = f"A message exceeds {protocol.max_message_size} bytes."
+                events.append(Malformed(self.conn, sentence, "too_large"))
+                if self._is_stranger:
+                    # Nobody reads on for a stranger only to throw it away.
+                    self._transport.close()
         if events:
             self._owner.received(self, events, self._in_bytes - before_bytes)
             self._throttle()

@@ -161,9 +161,9 @@ class Relay:
                 if conn in self._sessions:
                     self._note("left", conn)
                 self._forget(conn, turn.now_ms)
-            case Malformed(conn, sentence):
+            case Malformed(conn, sentence, reason):
                 if conn in self._sessions:
-                    self._refuse(turn, self._sessions[conn], ProtocolError(sentence))
+                    self._refuse(turn, self._sessions[conn], ProtocolError(sentence), reason)
             case AccessChanged():
                 # Who is shut out now still gets the receipts of what was stored of it.
                 self._tasks.flush(turn)
@@ -214,8 +214,8 @@ class Relay:
             if session.behind or session.requests:
                 turn.pump[conn] = session
 
-    def _refuse(self, turn: Turn, session: Session, error: SegueError) -> None:
-        self.counts["refused_protocol"] += 1
+    def _refuse(self, turn: Turn, session: Session, error: SegueError, reason: str = "protocol") -> None:
+        self.counts[f"refused_{reason}"] += 1
         refuse(turn, session, error.code, error)
 
     # --- frames ------------------------------------------------------------------------------------------------------

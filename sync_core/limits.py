@@ -19,6 +19,7 @@ __all__ = [
     "HISTORY_INLINE_BYTES_MAX",
     "LATENCY_MAX_MS",
     "LISTING_PAGE_TASKS",
+    "LOGIN_MESSAGE_BYTES_MAX",
     "NAME_CHARS_MAX",
     "NOTE_BYTES_MAX",
     "OUT_QUEUE_BYTES_MAX",
@@ -49,6 +50,8 @@ __all__ = [
 
 # The wire and the relay.
 FRAME_BYTES_MAX = 256 * 1024
+LOGIN_MESSAGE_BYTES_MAX = 24 * 1024
+"""Largest message of a connection that was not welcomed yet: the largest token, and some frames joined to the login."""
 OUT_QUEUE_BYTES_MAX = 512 * 1024
 PAYLOAD_BYTES_MAX = 192 * 1024
 """Largest payload of one entry, bytes; a whole entry then still fits one frame."""

@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from time import monotonic
 from typing import Protocol, cast
 from urllib.parse import urlsplit
@@ -150,6 +151,9 @@ class _WebsocketConnection:
             await self._socket.send(message)
         except ConnectionClosed as closed:
             raise _lost(closed) from None
+        except AttributeError:
+            # Under Python 3.11 aborting a transport fails if it was closed while its buffer was full.
+            raise LinkLost("the connection broke") from None
 
     async def receive(self) -> bytes | str:
         try:
@@ -159,7 +163,8 @@ class _WebsocketConnection:
 
     async def close(self) -> None:
         self._watch.cancel()
-        await self._socket.close()
+        with suppress(AttributeError):
+            await self._socket.close()
 
 
 def _lost(closed: ConnectionClosed) -> LinkLost:

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 from websockets.asyncio.server import ServerConnection, serve
+from websockets.frames import Frame, Opcode
 
 from sync_core.endpoint.transport import LinkLost, Transport, WebsocketTransport
 from sync_core.limits import FRAME_BYTES_MAX
@@ -78,3 +79,25 @@ def _free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+async def test_a_connection_that_was_closed_behind_a_full_buffer_is_a_lost_link_and_nothing_else() -> None:
+    let_go = asyncio.Event()
+
+    async def take(connection: ServerConnection) -> None:
+        await let_go.wait()
+        await connection.wait_closed()
+
+    async with serve(take, "127.0.0.1", 0, compression=None, max_queue=1) as server:
+        port = next(iter(server.sockets)).getsockname()[1]
+        connection = await WebsocketTransport().connect(f"ws://127.0.0.1:{port}")
+        socket = connection._socket  # type: ignore[attr-defined]
+        message = Frame(Opcode.BINARY, bytes(FRAME_BYTES_MAX)).serialize(mask=True)
+        while not socket.transport.get_write_buffer_size():
+            socket.transport.write(message)
+        socket.transport.close()
+        let_go.set()
+        await socket.wait_closed()
+        with pytest.raises(LinkLost):
+            await connection.send(b"x")
+        await connection.close()

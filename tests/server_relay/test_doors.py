@@ -1,4 +1,4 @@
-"""Before a connection is one: TLS, Host, Origin, sockets without a login (RS-25, SE-21)."""
+"""Before a connection is one: TLS, Host, Origin, sockets without a login (RS-25)."""
 
 import asyncio
 import contextlib
@@ -16,17 +16,15 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 from msgspec.structs import replace
 from websockets.asyncio.client import connect
-from websockets.exceptions import ConnectionClosed
 
 from server_relay.config import RelaySettings
 from server_relay.doors import TlsFiles, raise_open_files
 from server_relay.server import RelayServer, serve
 from server_relay.sessions import CLOSE_POLICY
 from sync_core.errors import ValueRefused
-from sync_core.frames import Heads, Hello, Login, Receipt, Refused
-from sync_core.limits import FRAME_BYTES_MAX
+from sync_core.frames import Hello, Login, Refused
 from sync_core.wire import decode_relay, encode
-from tests.server_relay.wire_client import WireClient, history_entry
+from tests.server_relay.wire_client import WireClient
 
 TASK, PHONE = "expense/TRIP-118", 700_001
 
@@ -144,27 +142,6 @@ async def test_sockets_of_one_address_are_bounded_and_those_of_others_are_not(se
     for _, writer in held:
         writer.close()
     await relay.close()
-
-
-async def test_a_flood_before_login_costs_its_senders_their_sockets_and_nothing_stays(relay: RelayServer) -> None:
-    """SE-21, small: 10 MB each from 40 strangers; then refused opens of documents that are not there."""
-
-    async def flood() -> int | None:
-        stranger = await WireClient.raw(relay.port)
-        with contextlib.suppress(ConnectionClosed):
-            for _ in range(40):
-                await stranger.websocket.send(bytes(FRAME_BYTES_MAX))
-        return await stranger.closed()
-
-    codes = await asyncio.gather(*(flood() for _ in range(40)))
-    assert set(codes) <= {CLOSE_POLICY, 1006}
-    async with await WireClient.open(relay.port, "phone") as phone:
-        for number in range(200):
-            await phone.send(Hello(f"nothing/{number}"))
-            assert not (await phone.next(Heads)).known
-        assert (await relay.metrics()).connections == 1
-        await phone.push(TASK, history_entry(TASK, PHONE, 1, "phone"))
-        await phone.next(Receipt)
 
 
 NAMES = ["../x", "a\0b", "con", "CON", "nul", "x" * 10_240, "a.b", ">", "*", "", " ", "a b", "a/../b", "/etc", "a//b",

@@ -3,18 +3,20 @@
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
+from websockets.frames import Frame, Opcode
 
 from server_relay.config import RelaySettings
 from server_relay.doors import Door
 from server_relay.effects import Malformed, Received
 from server_relay.peers import Peer, messages_of
-from sync_core.frames import Unfollow
-from sync_core.limits import FRAME_BYTES_MAX, OUT_QUEUE_BYTES_MAX
+from sync_core.frames import Refused, Unfollow, Welcome
+from sync_core.limits import FRAME_BYTES_MAX, LOGIN_MESSAGE_BYTES_MAX, OUT_QUEUE_BYTES_MAX
 from sync_core.wire import encode, encode_frame
 
 _MORE_THAN_SOCKETS_HOLD = 64 * 1024 * 1024
@@ -65,10 +67,10 @@ class Pair:
         self.owner, self.peer, self.device = owner, peer, device
 
 
-@pytest.fixture
-async def pair(tmp_path: Path) -> AsyncIterator[Pair]:
+@asynccontextmanager
+async def _connected(folder: Path) -> AsyncIterator[Pair]:
     owner = Owner()
-    door = Door(RelaySettings(db=tmp_path / "relay.db"))
+    door = Door(RelaySettings(db=folder / "relay.db"))
     server = await asyncio.get_running_loop().create_server(lambda: Peer(1, door, owner), "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     async with connect(f"ws://127.0.0.1:{port}", compression=None, max_size=None, proxy=None) as device:
@@ -76,6 +78,14 @@ async def pair(tmp_path: Path) -> AsyncIterator[Pair]:
         assert owner.peer is not None
         yield Pair(owner, owner.peer, device)
         server.close()
+
+
+@pytest.fixture
+async def pair(tmp_path: Path) -> AsyncIterator[Pair]:
+    async with _connected(tmp_path) as pair:
+        pair.peer.send(messages_of([encode_frame(Welcome(1, 0, "write", "anna"))]))
+        await pair.device.recv()
+        yield pair
 
 
 async def test_what_a_device_sends_is_decoded_and_its_size_counts_once(pair: Pair) -> None:
@@ -104,7 +114,59 @@ async def test_a_message_beyond_the_bound_ends_the_connection(pair: Pair) -> Non
         await pair.device.recv()
     assert closed.value.rcvd is not None and closed.value.rcvd.code == 1009
     await pair.owner.until(lambda: pair.owner.gone)
-    assert not pair.owner.events
+    assert pair.owner.events == [Malformed(1, f"A message exceeds {FRAME_BYTES_MAX} bytes.", "too_large")]
+
+
+@pytest.fixture
+async def stranger(tmp_path: Path) -> AsyncIterator[Pair]:
+    async with _connected(tmp_path) as pair:
+        yield pair
+
+
+@pytest.mark.parametrize("fragments", [1, 3])
+async def test_a_stranger_sends_small_messages_only(stranger: Pair, fragments: int) -> None:
+    small, large = bytes(LOGIN_MESSAGE_BYTES_MAX), bytes(LOGIN_MESSAGE_BYTES_MAX // fragments + 1)
+    await stranger.device.send(small)
+    with pytest.raises(ConnectionClosed) as closed:
+        await stranger.device.send([large] * fragments if fragments > 1 else large)
+        await stranger.device.recv()
+    assert closed.value.rcvd is not None and closed.value.rcvd.code == 1009
+    await stranger.owner.until(lambda: stranger.owner.gone)
+    assert [event.reason for event in stranger.owner.events if isinstance(event, Malformed)] == [
+        "protocol",
+        "too_large",
+    ]
+
+
+async def test_messages_of_one_chunk_are_each_judged_as_a_strangers(stranger: Pair) -> None:
+    login = encode([Unfollow("a")])
+    frames = [Frame(Opcode.BINARY, data).serialize(mask=True) for data in (login, login, bytes(30_000))]
+    stranger.device.transport.write(b"".join(frames))
+    await stranger.owner.until(lambda: len(stranger.owner.events) == 3)
+    assert [type(event) for event in stranger.owner.events] == [Received, Received, Malformed]
+
+
+async def test_who_was_answered_may_send_large_messages(stranger: Pair) -> None:
+    stranger.peer.send(messages_of([encode_frame(Welcome(1, 0, "write", "anna"))]))
+    await stranger.device.recv()
+    await stranger.device.send(encode([Unfollow("x" * 200_000)]))
+    await stranger.owner.until(lambda: bool(stranger.owner.events))
+    assert isinstance(stranger.owner.events[0], Received)
+    stranger.peer.taken(stranger.owner.size_bytes)
+
+
+async def test_pings_that_nobody_reads_the_answers_of_fill_no_memory(stranger: Pair) -> None:
+    device, peer = stranger.device, stranger.peer
+    device.transport.pause_reading()
+    pings = Frame(Opcode.PING, bytes(125)).serialize(mask=True) * 1_000
+    sent_bytes = 0
+    while peer._reading:
+        device.transport.write(pings)
+        sent_bytes += len(pings)
+        await asyncio.sleep(0)
+        assert sent_bytes < 4 * _MORE_THAN_SOCKETS_HOLD
+    assert peer.out_bytes < 2 * OUT_QUEUE_BYTES_MAX
+    device.transport.abort()
 
 
 async def test_no_more_is_read_than_the_conductor_takes(pair: Pair) -> None:
@@ -202,3 +264,12 @@ def test_frames_are_joined_into_messages_within_the_bound() -> None:
     one = encode_frame(Unfollow("a"))
     assert messages_of([one, one]) == (b"\x82" + bytes((1 + 2 * len(one), 0x92)) + one + one,)
     assert [len(message) for message in messages_of([bytes(150_000)] * 3)] == [150_011] * 3
+
+
+async def test_a_stranger_that_was_refused_is_a_stranger_still(stranger: Pair) -> None:
+    stranger.peer.send(messages_of([encode_frame(Refused("protocol_error", "No login came in time.", ""))]))
+    stranger.peer.close(1008, "protocol_error")
+    stranger.device.transport.write(Frame(Opcode.BINARY, bytes(100_000)).serialize(mask=True))
+    await stranger.owner.until(lambda: stranger.owner.gone)
+    assert not [event for event in stranger.owner.events if isinstance(event, Received)]
+    assert [event.reason for event in stranger.owner.events if isinstance(event, Malformed)] == ["too_large"]
