@@ -18,6 +18,7 @@ _MODULES = {
     "verify": "store",
     "restore": "store",
     "compact": "store",
+    "purge": "purge",
     "poison": "poison",
 }
 """Where each command lies: one that is not asked for is not loaded."""

@@ -43,6 +43,7 @@ __all__ = [
     "Malformed",
     "NamedRead",
     "PieceRead",
+    "PurgeOrdered",
     "ReadBlob",
     "ReadDue",
     "ReadKeys",
@@ -236,6 +237,13 @@ class AccessChanged(_Value, frozen=True):
     stands: Callable[[Grant], bool]
 
 
+class PurgeOrdered(_Value, frozen=True):
+    """The operator orders that a task be purged, whatever its version."""
+
+    subject: str
+    task: str
+
+
 class Tick(_Value, frozen=True):
     """Time passed; sent about every second. `suspended`: relay time may not be trusted, so nothing expires (rule K)."""
 
@@ -354,5 +362,14 @@ class CommitFailed(_Value, frozen=True):
 _LogAnswer = TaskLoaded | LookedUp | KeysRead | TailRead
 RelayAnswer = _LogAnswer | BlobRead | BlobHashed | PieceRead | ListingRead | NamedRead | DueRead
 RelayEvent = (
-    Connected | Received | Malformed | Disconnected | Drained | AccessChanged | Tick | RelayAnswer | CommitFailed
+    Connected
+    | Received
+    | Malformed
+    | Disconnected
+    | Drained
+    | AccessChanged
+    | PurgeOrdered
+    | Tick
+    | RelayAnswer
+    | CommitFailed
 )

@@ -21,13 +21,15 @@ TURN_BYTES_MAX = OUT_QUEUE_BYTES_MAX // 2
 
 
 class Batch(msgspec.Struct, frozen=True):
-    """Events that came together. `size_bytes` were received from `peer` at `arrived_s`, with `pushes` among them."""
+    """Events that came together. `size_bytes` were received from `peer` at `arrived_s`, with `pushes` among them;
+    `handled` is set once their turn is over."""
 
     events: Sequence[RelayEvent]
     peer: Peer | None = None
     size_bytes: int = 0
     arrived_s: float = 0.0
     pushes: int = 0
+    handled: asyncio.Event | None = None
 
 
 class Inbox:

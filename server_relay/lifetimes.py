@@ -3,9 +3,9 @@
 - *Clean-up*, `clean_up_grace_s` after the last entry of a completed task that nobody else wrote to meanwhile: the
   history's log is emptied, and blobs that no other entry and no snapshot names go. State, calls and hand-over stay.
 - *Expiry*, `task_ttl_s` after the last entry, finished or not, is a purge by the relay itself.
-- *Purge*: everything goes but a tombstone, which names the logs that are gone. A device that read one of them drops
-  what it holds instead of bringing it back (rule J). Only a live decision for a higher business version begins the
-  task anew.
+- *Purge*, by a device or by the operator: everything goes but a tombstone, which names the logs that are gone. A device
+  that read one of them drops what it holds instead of bringing it back (rule J). Only a live decision for a higher
+  business version begins the task anew.
 
 What stays is bounded, here and in a device's file alike. Of a cleaned task at most
 
@@ -57,6 +57,7 @@ __all__ = [
     "Sweeps",
     "end_as_due",
     "purge_as_asked",
+    "purge_as_ordered",
 ]
 
 DEAD_EPOCHS_MAX = 64
@@ -172,6 +173,12 @@ def purge_as_asked(turn: Turn, log: TaskLog, session: Session, purge: Purge) -> 
         turn.writes.append(PutTombstone(*log.key, log.tombstone))
     if not follows or purge.version < standing:
         tell_heads(turn, log, session, {})
+
+
+def purge_as_ordered(turn: Turn, log: TaskLog) -> None:
+    """Purge a task of which anything is stored, whatever its version; only a higher one begins it anew."""
+    if log.known:
+        _end(turn, log, max(log.steps.summary.version, 1), "purged", ())
 
 
 def _end(turn: Turn, log: TaskLog, version: int, reason: str, epochs: tuple[bytes, ...]) -> None:

@@ -33,6 +33,7 @@ from server_relay.effects import (
     Malformed,
     NamedRead,
     PieceRead,
+    PurgeOrdered,
     ReadDue,
     ReadListing,
     ReadPiece,
@@ -151,6 +152,8 @@ class Relay:
                 self._tasks.sweep(turn, keys)
                 if more:
                     self._sweeps.go_on()
+            case PurgeOrdered(subject, task):
+                self._tasks.purge(turn, subject, task)
             case Drained(conn, out_bytes):
                 self._drained(turn, conn, out_bytes)
             case PieceRead() | ListingRead():

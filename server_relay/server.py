@@ -22,6 +22,7 @@ from server_relay.effects import (
     Connected,
     Disconnected,
     Malformed,
+    PurgeOrdered,
     Received,
     RelayEffect,
     RelayEvent,
@@ -40,7 +41,7 @@ from server_relay.notes import Note
 from server_relay.peers import Peer, messages_of
 from server_relay.quarantine import Quarantine
 from server_relay.relay import Relay
-from sync_core.errors import SegueError
+from sync_core.errors import Closed, SegueError, StoreUnusable
 from sync_core.frames import Push
 
 __all__ = ["GOING_AWAY", "RelayServer", "serve"]
@@ -219,6 +220,20 @@ class RelayServer:
         }
         return tuple(reason for reason, holds in reasons.items() if holds)
 
+    async def purge(self, keys: Sequence[tuple[str, str]]) -> None:
+        """Purge tasks by (subject, task), for good and everywhere; what nothing is stored of stays as it is.
+
+        Returns once that is committed; raises `Closed` if the relay stops, `StoreUnusable` if a commit failed.
+        """
+        if self._closing:
+            raise Closed("The relay stops.")
+        failed_before = self._relay.counts["commits_failed"]
+        handled = asyncio.Event()
+        self._inbox.put(Batch([PurgeOrdered(*key) for key in keys], handled=handled))
+        await handled.wait()
+        if self._relay.counts["commits_failed"] > failed_before:
+            raise StoreUnusable("The store failed meanwhile.", hint="See the relay's log; then purge again.")
+
     # --- connections -------------------------------------------------------------------------------------------------
 
     def arrived(self, peer: Peer) -> None:
@@ -286,6 +301,8 @@ class RelayServer:
         for batch in batches:
             if batch.pushes:
                 self._figures.receipt_spans.add(now_s - batch.arrived_s, batch.pushes)
+            elif batch.handled is not None:
+                batch.handled.set()
         self._figures.turns += 1
         self._turned_ms = _mono_ms()
         while self._relay.notes:

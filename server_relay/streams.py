@@ -29,7 +29,7 @@ from sync_core.frames import SnapshotRef, StreamHead
 from sync_core.ids import StreamName, stream_id
 from sync_core.wire import ClientFrame
 
-__all__ = ["DIGEST_BYTES", "Job", "Known", "Run", "StreamLog", "Sweep", "TaskLog"]
+__all__ = ["DIGEST_BYTES", "Job", "Known", "Order", "Run", "StreamLog", "Sweep", "TaskLog"]
 
 DIGEST_BYTES = 32
 
@@ -142,12 +142,16 @@ class Sweep:
     """Stands in a task's line for a frame: see whether its time has come."""
 
 
+class Order:
+    """Stands in a task's line for a frame: the operator orders that the task be purged."""
+
+
 class Job:
     """A frame in line, with what has been read for it; `session` is None for the relay's own frames."""
 
     __slots__ = ("_known", "frame", "session")
 
-    def __init__(self, session: Session | None, frame: ClientFrame | LeaseOver | Sweep) -> None:
+    def __init__(self, session: Session | None, frame: ClientFrame | LeaseOver | Sweep | Order) -> None:
         self.session = session
         self.frame = frame
         self._known: Known | None = None

@@ -24,12 +24,12 @@ from server_relay.fanout import catch_up, deliver
 from server_relay.hello import lost_epochs, places_wanted, say_hello, tell_heads
 from server_relay.intake import Intake
 from server_relay.keeper import Keeper
-from server_relay.lifetimes import end_as_due, purge_as_asked
+from server_relay.lifetimes import end_as_due, purge_as_asked, purge_as_ordered
 from server_relay.petitions import end_lease_of, petition
 from server_relay.quarantine import Quarantine
 from server_relay.sessions import CLOSE_POLICY, CLOSE_TRY_LATER, Errand, LeaseOver, Session, Turn
 from server_relay.snapshots import ask_for_snapshots, confirm_snapshot, offer_snapshot
-from server_relay.streams import DIGEST_BYTES, Job, Sweep, TaskLog
+from server_relay.streams import DIGEST_BYTES, Job, Order, Sweep, TaskLog
 from sync_core.errors import ProtocolError, SegueError, ValueRefused
 from sync_core.frames import (
     BlobAbsent,
@@ -98,6 +98,10 @@ class Tasks:
         """Look at tasks whose time may have come."""
         for subject, task in keys:
             self._line_up(turn, self._loaded(turn, subject, task), Job(None, Sweep()))
+
+    def purge(self, turn: Turn, subject: str, task: str) -> None:
+        """Purge a task, after what waits in its line."""
+        self._line_up(turn, self._loaded(turn, subject, task), Job(None, Order()))
 
     def _loaded(self, turn: Turn, subject: str, task: str) -> TaskLog:
         return self._logs.get((subject, task)) or self._load(turn, subject, task)
@@ -169,6 +173,10 @@ class Tasks:
         """Handle a frame of the relay itself."""
         if isinstance(job.frame, LeaseOver):
             return end_lease_of(turn, log, job.frame, job.known, self.keeper)
+        if isinstance(job.frame, Order):
+            self._settle(turn, log)
+            purge_as_ordered(turn, log)
+            return _NO_READS
         return end_as_due(turn, log, job.known, self._settings, self._entropy)
 
     # --- one frame ---------------------------------------------------------------------------------------------------

@@ -61,7 +61,10 @@ TABLE = (
     ),
     Layer("server_relay", "histogram", pure=True),
     Layer("server_relay", "settings logs doors metrics exposition health peers inbox access server"),
-    Layer("server_relay/command", "__init__ output token load bench control poison restoring store top service run"),
+    Layer(
+        "server_relay/command",
+        "__init__ output token load bench control poison purging restoring store purge top service run",
+    ),
     Layer("server_relay", "__main__"),
     Layer("sync_core", "testing __init__"),
     Layer("clients", "config"),

@@ -20,7 +20,7 @@ import msgspec
 from server_relay.quarantine import Poison
 from sync_core.errors import SegueError, StoreInUse, StoreUnusable
 
-__all__ = ["BackedUp", "Compacted", "Control", "Poisons", "ask", "control_path"]
+__all__ = ["BackedUp", "Compacted", "Control", "Poisons", "Purged", "ask", "control_path"]
 
 _LINE_BYTES_MAX = 64 * 1024
 
@@ -46,6 +46,12 @@ class Poisons(msgspec.Struct, frozen=True):
 
     known: tuple[Poison, ...] = ()
     cleared: int = 0
+
+
+class Purged(msgspec.Struct, frozen=True):
+    """So many tasks were purged, or would be."""
+
+    tasks: int
 
 
 def control_path(db: Path) -> Path:

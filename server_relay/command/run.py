@@ -30,6 +30,7 @@ COMMANDS = {
     "verify": "check a store: checksums, chains, writer tables, blobs",
     "restore": "put a backup in a store's place",
     "compact": "give back the room that what was deleted has left",
+    "purge": "delete tasks at the relay and on every device",
     "poison": "list what the relay refuses by its hash, or forget it",
 }
 

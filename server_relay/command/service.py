@@ -3,7 +3,8 @@
 import os
 from pathlib import Path
 
-from server_relay.command.control import BackedUp, Compacted, Control, Poisons
+from server_relay.command.control import BackedUp, Compacted, Control, Poisons, Purged
+from server_relay.command.purging import Purge, purge
 from server_relay.config import RelaySettings
 from server_relay.logs import RelayLog
 from server_relay.mailbox.sqlite_mailbox import SqliteMailbox
@@ -21,7 +22,13 @@ class Service:
         self._server = server
         self._mailbox = mailbox
         self._log = RelayLog()
-        handlers = {"backup": self._back_up, "compact": self._compact, "poison": self._poison, "forget": self._forget}
+        handlers = {
+            "backup": self._back_up,
+            "compact": self._compact,
+            "poison": self._poison,
+            "forget": self._forget,
+            "purge": self._purge,
+        }
         self._control = Control(settings.db, handlers)
 
     @classmethod
@@ -75,6 +82,14 @@ class Service:
         before, after = await self._mailbox.compact()
         self._log.put(Note("compacted", {"before": before, "after": after}))
         return Compacted(before, after)
+
+    async def _purge(self, asked: str) -> Purged:
+        wanted = Purge.parsed(asked)
+        done = await purge(self._mailbox, wanted, self._server.purge)
+        if wanted.confirmed:
+            which = {"subject": wanted.subject, "task": wanted.task or "all"}
+            self._log.put(Note("purged", {**which, "tasks": done.tasks}, "warning"))
+        return done
 
     async def _poison(self, _: str) -> Poisons:
         return Poisons(self._server.quarantine.known_now())

@@ -16,7 +16,7 @@ from server_relay.mailbox.sqlite_mailbox import SqliteMailbox
 from server_relay.mailbox.verifying import verify_file
 from sync_core.errors import StoreUnusable
 
-__all__ = ["run"]
+__all__ = ["opened", "run"]
 
 T = TypeVar("T")
 
@@ -52,7 +52,7 @@ def _parser(name: str) -> argparse.ArgumentParser:
 def _backup(options: argparse.Namespace) -> int:
     to = Path(os.path.abspath(options.to))
     answered = ask(options.db, "backup", BackedUp, str(to))
-    size = answered.bytes if answered is not None else _opened(options.db, lambda mailbox: mailbox.back_up(to))
+    size = answered.bytes if answered is not None else opened(options.db, lambda mailbox: mailbox.back_up(to))
     done = {"event": "backed_up", "to": str(to), "bytes": size, "by_the_relay": answered is not None}
     who = "the relay that runs" if answered is not None else "no relay runs"
     return answer(done, (f"Backed up to {to}: {size} bytes ({who}).",), options.json)
@@ -83,12 +83,12 @@ def _restore(options: argparse.Namespace) -> int:
 def _compact(options: argparse.Namespace) -> int:
     done = ask(options.db, "compact", Compacted)
     if done is None:
-        done = Compacted(*_opened(options.db, lambda mailbox: mailbox.compact()))
+        done = Compacted(*opened(options.db, lambda mailbox: mailbox.compact()))
     told = f"Compacted {options.db}: {done.bytes_before} bytes before, {done.bytes} now."
     return answer({"event": "compacted", **msgspec.structs.asdict(done)}, (told,), options.json)
 
 
-def _opened(db: Path, work: Callable[[SqliteMailbox], Coroutine[None, None, T]]) -> T:
+def opened(db: Path, work: Callable[[SqliteMailbox], Coroutine[None, None, T]]) -> T:
     """Do something with a store whose relay is stopped."""
     if not db.is_file():
         raise StoreUnusable("There is no such store.", hint="Name the relay's file with --db.")
