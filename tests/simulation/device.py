@@ -9,7 +9,7 @@ from sync_core.document.view import TaskView
 from sync_core.errors import SegueError
 from sync_core.frames import Unfollow
 from sync_core.replica import effects as fx
-from sync_core.replica.commands import Cancel, CloseTask, Command
+from sync_core.replica.commands import Cancel, CloseTask, Command, OpenTask
 from sync_core.replica.core import ReplicaSettings
 from sync_core.replica.replica import Replica
 from sync_core.replica.writes import DropTask
@@ -51,6 +51,7 @@ class Device(Driver[DeviceEvent, fx.Effect]):
         self._answers: dict[int, tuple[Callable[[object], None], Callable[[SegueError], None]]] = {}
         self._announced: dict[str, TaskView] = {}
         self._closing: dict[int, str] = {}
+        self._opening: dict[int, str] = {}
         self._gone: set[str] = set()
         self._tick_ms = self.rng.choice((400, 900, 1_500))
 
@@ -106,6 +107,8 @@ class Device(Driver[DeviceEvent, fx.Effect]):
         self._answers[command.ref] = (done, failed)
         if isinstance(command, CloseTask):
             self._closing[command.ref] = command.task
+        elif isinstance(command, OpenTask):
+            self._opening[command.ref] = command.task
         self.post(command)
 
     @property
@@ -245,10 +248,15 @@ class Device(Driver[DeviceEvent, fx.Effect]):
                     self.world.checks.synced_replied(self, effect.ref)
                     # A handle that is given back sees nothing of what comes behind it in the same batch.
                     self._announced.pop(self._closing.pop(effect.ref, ""), None)
+                    self._opening.pop(effect.ref, None)
                     answer = self._answers.pop(effect.ref, None)
                     if answer is not None:
                         answer[0](effect.value)
                 case fx.Fail():
+                    # Nor does one that could not be opened, unless another one is open.
+                    task = self._opening.pop(effect.ref, "")
+                    if not any(task in user.open for user in self.users):
+                        self._announced.pop(task, None)
                     answer = self._answers.pop(effect.ref, None)
                     if answer is not None:
                         answer[1](effect.error)
