@@ -1,4 +1,4 @@
-"""The files that say who may take part: public keys and the revocation list, read again when they change.
+"""The files that say who may take part: secrets or public keys, and the revocation list, read again when they change.
 
 A file that cannot be understood when the relay starts keeps it from starting. One that cannot be understood later
 changes nothing: what was read last stays in force, and `trouble` says so until the file is right again.
@@ -8,9 +8,9 @@ import os
 from pathlib import Path
 
 from server_relay.admission import admit_anyone
-from server_relay.config import RelaySettings
+from server_relay.config import RelaySettings, read_secrets
 from server_relay.revocations import Revocations, parse_revocations
-from server_relay.tokens import Access, TokenGate, read_public_keys
+from server_relay.tokens import Access, TokenGate, TokenKeys, read_public_keys
 from sync_core.errors import SegueError, ValueRefused
 
 __all__ = ["AccessFiles"]
@@ -43,15 +43,24 @@ class AccessFiles:
         return True
 
     def _look(self) -> tuple[_Seen | None, ...]:
-        return tuple(_signature(path) for path in (self._settings.auth_keys, self._settings.revocations))
+        settings = self._settings
+        return tuple(_signature(path) for path in (settings.auth_secret_file, settings.auth_keys, settings.revocations))
 
     def _read(self) -> Access:
         settings = self._settings
         if settings.is_open:
             return Access(admit_anyone)
-        gate = TokenGate(settings.secret or read_public_keys(settings.auth_keys or Path()))
+        gate = TokenGate(_keys(settings))
         revoked = Revocations() if settings.revocations is None else _revocations(settings.revocations)
         return Access(gate, revoked, gate.key_ids)
+
+
+def _keys(settings: RelaySettings) -> TokenKeys:
+    if settings.auth_keys is not None:
+        return read_public_keys(settings.auth_keys)
+    if settings.auth_secret_file is not None:
+        return read_secrets(settings.auth_secret_file)
+    return (settings.secret or "",)
 
 
 def _revocations(path: Path) -> Revocations:

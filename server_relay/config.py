@@ -8,9 +8,10 @@ import msgspec
 
 from sync_core.errors import ValueRefused
 
-__all__ = ["ACCESS_REREAD_MS_MAX", "SECRET_BYTES_MIN", "RelaySettings", "is_loopback", "read_secret"]
+__all__ = ["ACCESS_REREAD_MS_MAX", "SECRETS_MAX", "SECRET_BYTES_MIN", "RelaySettings", "is_loopback", "read_secrets"]
 
 SECRET_BYTES_MIN = 32
+SECRETS_MAX = 16
 ACCESS_REREAD_MS_MAX = 25_000
 """With the time that reading takes, what is withdrawn is so within 30 s."""
 
@@ -19,24 +20,25 @@ class RelaySettings(msgspec.Struct, frozen=True):
     """Every setting has its unit in its name. Raises `ValueRefused` for a host that is not loopback without a secret:
     only a loopback relay may be open, for trying out; and for what is no port.
 
-    `secret` signs tokens (HS256). `origins` are the browser origins that may connect; none by default. `hosts` are the
-    names under which the relay is reached, for the Host check; any if empty. `auth_keys` is the file of public keys
-    that check tokens instead of a secret; `revocations` the file of what is withdrawn. Both are looked at every
-    `access_reread_ms`, and read again when they changed, as are certificate and key of `tls_…`. `metrics_…` is where
-    figures and health are told, nowhere without a port. `…_per_minute_max` bound what one device sends, over all its
-    connections; `streams` are those that it begins, `poisons` entries whose bytes no device may read.
-    `clean_up_grace_s` after its last entry a completed task loses its
-    history; `task_ttl_s` after it any task goes, None for never; `tombstone_keep_s` long nothing brings it back,
-    and `key_keep_s` long the keys of its calls stay taken. What is due is looked for every `sweep_every_ms`; nothing
-    ends while the clock is in doubt, until somebody says `clock_confirmed`. `authority`: the relay rules on calls that
-    cannot be undone, if its store is durable; such a call is in doubt `lease_ms` after the connection that claimed it
-    closed, or the relay was started again.
+    `secret` signs tokens (HS256), or those of `auth_secret_file` do. `origins` are the browser origins that may
+    connect; none by default. `hosts` are the names under which the relay is reached, for the Host check; any if empty.
+    `auth_keys` is the file of public keys that check tokens instead of a secret; `revocations` the file of what is
+    withdrawn. All three are looked at every `access_reread_ms`, and read again when they changed, as are certificate
+    and key of `tls_…`. `metrics_…` is where figures and health are told, nowhere without a port. `…_per_minute_max`
+    bound what one device sends, over all its connections; `streams` are those that it begins, `poisons` entries whose
+    bytes no device may read. `clean_up_grace_s` after its last entry a completed task loses its history; `task_ttl_s`
+    after it any task goes, None for never; `tombstone_keep_s` long nothing brings it back, and `key_keep_s` long the
+    keys of its calls stay taken. What is due is looked for every `sweep_every_ms`; nothing ends while the clock is in
+    doubt, until somebody says `clock_confirmed`. `authority`: the relay rules on calls that cannot be undone, if its
+    store is durable; such a call is in doubt `lease_ms` after the connection that claimed it closed, or the relay was
+    started again.
     """
 
     db: Path
     host: str = "127.0.0.1"
     port: int = 8700
     secret: str | None = None
+    auth_secret_file: Path | None = None
     auth_keys: Path | None = None
     revocations: Path | None = None
     access_reread_ms: int = 5_000
@@ -92,8 +94,8 @@ class RelaySettings(msgspec.Struct, frozen=True):
                 "A relay without a secret listens on loopback only.",
                 hint="Give --auth-secret-file or --auth-keys to check tokens, or leave --host at 127.0.0.1.",
             )
-        if self.secret is not None and self.auth_keys is not None:
-            raise ValueRefused("Tokens are checked with a secret or with public keys, not with both.")
+        if sum(way is not None for way in (self.secret, self.auth_secret_file, self.auth_keys)) > 1:
+            raise ValueRefused("Tokens are checked with secrets or with public keys, not with both.")
         if self.is_open and self.revocations is not None:
             raise ValueRefused(
                 "An open relay checks no tokens, so it can withdraw none.",
@@ -101,16 +103,13 @@ class RelaySettings(msgspec.Struct, frozen=True):
             )
         if min(self.task_ttl_s or 1, self.clean_up_grace_s + 1, self.tombstone_keep_s + 1) < 1:
             raise ValueRefused("A time to live is at least a second, and no other time is below zero.")
-        if self.secret is not None and len(self.secret.encode()) < SECRET_BYTES_MIN:
-            raise ValueRefused(
-                f"The secret is shorter than {SECRET_BYTES_MIN} bytes.",
-                hint='Make one with python -c "import secrets; print(secrets.token_hex(32))".',
-            )
+        if self.secret is not None:
+            _check_secret(self.secret)
 
     @property
     def is_open(self) -> bool:
         """Whether no tokens are asked for."""
-        return self.secret is None and self.auth_keys is None
+        return self.secret is None and self.auth_secret_file is None and self.auth_keys is None
 
 
 def is_loopback(host: str) -> bool:
@@ -123,9 +122,29 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def read_secret(path: Path) -> str:
-    """Return the secret that a file holds, without blanks around it; raises `ValueRefused` if it cannot be read."""
+def read_secrets(path: Path) -> tuple[str, ...]:
+    """Return the secrets that a file holds, one on a line, without blanks around them; the first one signs.
+
+    Raises `ValueRefused` if the file cannot be read, holds none or too many, one twice, or one that is too short.
+    """
     try:
-        return path.read_text().strip()
+        lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):
         raise ValueRefused("The secret's file cannot be read.", hint="Check the path and its permissions.") from None
+    secrets = tuple(line.strip() for line in lines if line.strip())
+    if not 0 < len(set(secrets)) == len(secrets) <= SECRETS_MAX:
+        raise ValueRefused(
+            "The secret's file holds no secrets that can be used.",
+            hint=f"1 to {SECRETS_MAX} different ones, one a line.",
+        )
+    for secret in secrets:
+        _check_secret(secret)
+    return secrets
+
+
+def _check_secret(secret: str) -> None:
+    if len(secret.encode()) < SECRET_BYTES_MIN:
+        raise ValueRefused(
+            f"The secret is shorter than {SECRET_BYTES_MIN} bytes.",
+            hint='Make one with python -c "import secrets; print(secrets.token_hex(32))".',
+        )

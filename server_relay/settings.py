@@ -1,7 +1,7 @@
 """A relay's settings from outside: by flag, else `SEGUE_RELAY_*` in the environment, else by TOML file.
 
 Every field of `RelaySettings` can be set in each of these ways under its own name; only the secret has no flag and no
-key in the file, since both are read by more people than a secret is for: its own file is named instead.
+key in the file, since both are read by more people than a secret is for: a file of secrets is named instead.
 """
 
 import tomllib
@@ -11,7 +11,7 @@ from typing import get_type_hints
 
 import msgspec
 
-from server_relay.config import RelaySettings, read_secret
+from server_relay.config import RelaySettings
 from sync_core.errors import ValueRefused
 
 __all__ = [
@@ -32,8 +32,8 @@ HELP = {
     "db": "the relay's SQLite file; made if it is missing",
     "host": "the address to listen on",
     "port": "the port to listen on; 0 picks a free one",
-    "auth_secret_file": "file with the secret that signs tokens (HS256); without it and --auth-keys the relay is open,"
-    " on loopback only",
+    "auth_secret_file": "file with the secrets that sign tokens (HS256), one a line; read again when it changes;"
+    " without it and --auth-keys the relay is open, on loopback only",
     "auth_keys": "file with the Ed25519 public keys that check tokens (PEM or JWKS); read again when it changes",
     "revocations": "file with the tokens, devices and principals that are shut out; read again when it changes",
     "access_reread_ms": "how often keys, revocations and certificate are looked at for changes",
@@ -91,9 +91,7 @@ class Configured(msgspec.Struct, frozen=True):
 
 
 _TYPES = get_type_hints(RelaySettings)
-SETTING_NAMES: tuple[str, ...] = tuple(
-    name if name != _SECRET else _SECRET_FILE for name in RelaySettings.__struct_fields__
-)
+SETTING_NAMES: tuple[str, ...] = tuple(name for name in RelaySettings.__struct_fields__ if name != _SECRET)
 """Every setting that has a flag, in the order in which they are shown."""
 
 
@@ -104,12 +102,12 @@ def flag_of(name: str) -> tuple[str, ...]:
 
 def is_list(name: str) -> bool:
     """Return whether a setting's flag may be repeated."""
-    return name != _SECRET_FILE and _TYPES[name] == tuple[str, ...]
+    return bool(_TYPES[name] == tuple[str, ...])
 
 
 def is_switch(name: str) -> bool:
     """Return whether a setting's flag stands alone, as --x or --no-x."""
-    return name != _SECRET_FILE and _TYPES[name] is bool
+    return _TYPES[name] is bool
 
 
 def read_relay_settings(
@@ -130,8 +128,9 @@ def read_relay_settings(
             if secret is not None and not origin.startswith("flag"):
                 origin, values[_SECRET] = f"environment {_ENVIRONMENT}SECRET", secret.strip()
             elif raw is not None:
-                values[_SECRET] = read_secret(Path(str(raw)).expanduser())
-            shown.append(Setting(_SECRET, "set" if _SECRET in values else "not set", origin))
+                values[_SECRET_FILE] = _convert(name, raw, strict=False)
+            is_set = values.keys() & {_SECRET, _SECRET_FILE}
+            shown.append(Setting(_SECRET, "set" if is_set else "not set", origin))
             continue
         if raw is not None:
             values[name] = _convert(name, raw, strict=origin.startswith("file"))
@@ -172,7 +171,7 @@ def _read_file(path: Path) -> dict[str, object]:
                 f"{path} names the unknown setting {_printable(name)}.",
                 hint="segue relay --show-config lists them; a secret is named by auth_secret_file.",
             )
-        if isinstance(value, str) and (name == _SECRET_FILE or Path in _members(name)):
+        if isinstance(value, str) and Path in _members(name):
             content[name] = str(path.parent / Path(value).expanduser())
     return content
 

@@ -1,4 +1,4 @@
-"""Tokens: JWTs signed with one shared secret (HS256), or with keys of which the relay knows the public half (EdDSA).
+"""Tokens: JWTs signed with a shared secret (HS256), or with keys of which the relay knows the public half (EdDSA).
 
 A relay takes one of the two kinds, never both, and a token says nothing about how it is to be checked but which of the
 relay's own keys to use (`kid`). Claims: `sub` (the principal), `device`, `subject`, `role`, `exp`, and optionally
@@ -40,11 +40,12 @@ PUBLIC_KEYS_MAX = 16
 TOKEN_TASKS_MAX = 64
 _TOKEN_CHARS_MAX = 16 * 1024
 _PRINCIPAL_CHARS_MAX = 200
+_SECRET_ID_BYTES = 12
 _HEADER = frozenset({"alg", "typ", "kid"})
 _PEM = re.compile(rb"-----BEGIN ([A-Z0-9 ]+)-----.+?-----END \1-----", re.DOTALL)
 
-TokenKeys: TypeAlias = "str | dict[str, Ed25519PublicKey]"
-"""What tokens are checked with: a secret, or public keys by their id."""
+TokenKeys: TypeAlias = "tuple[str, ...] | dict[str, Ed25519PublicKey]"
+"""What tokens are checked with: secrets, any of which may have signed, or public keys by their id."""
 
 
 class _Claims(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -77,19 +78,20 @@ class _Claims(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
 
 
 class TokenGate:
-    """Admits logins whose token was signed with this secret, or with the private half of one of these keys."""
+    """Admits logins whose token was signed with one of these secrets, or with the private half of one of these keys."""
 
     def __init__(self, keys: TokenKeys) -> None:
         # Here and not at the top, because an open relay needs no tokens; and not at the first login, which is too late.
         import jwt
 
         self._jwt = jwt
-        self._algorithm = "HS256" if isinstance(keys, str) else "EdDSA"
-        self._keys: dict[str, str | Ed25519PublicKey] = {"": keys} if isinstance(keys, str) else {**keys}
+        self._algorithm = "EdDSA" if isinstance(keys, dict) else "HS256"
+        by_id = keys if isinstance(keys, dict) else {_secret_id(secret): secret for secret in keys}
+        self._keys: dict[str, str | Ed25519PublicKey] = {**by_id}
 
     @property
     def key_ids(self) -> frozenset[str]:
-        """The ids of the keys that it knows; a secret has the empty one."""
+        """The ids of the keys that it knows; a secret's says nothing of it to who does not have it."""
         return frozenset(self._keys)
 
     def __call__(self, login: Login, now_ms: int) -> Grant:
@@ -254,6 +256,10 @@ def _thumbprint(key: "Ed25519PublicKey") -> str:
     """The id of a key by its content (RFC 7638)."""
     canonical = f'{{"crv":"Ed25519","kty":"OKP","x":"{_base64(key.public_bytes_raw())}"}}'
     return _base64(hashlib.sha256(canonical.encode()).digest())
+
+
+def _secret_id(secret: str) -> str:
+    return _base64(hashlib.sha256(secret.encode()).digest()[:_SECRET_ID_BYTES])
 
 
 def _base64(data: bytes) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from server_relay.admission import Role
 from server_relay.command.output import answer, guarded
-from server_relay.config import read_secret
+from server_relay.config import read_secrets
 from server_relay.tokens import make_token, read_signing_key
 from sync_core.errors import ValueRefused
 
@@ -35,15 +35,18 @@ def mint(
 ) -> dict[str, str | int]:
     """Return a token, its end in seconds since 1970, and the id that it is revoked by.
 
-    Signed with the private key of a file, else with the secret of a file, else with that of the environment; a secret
-    is never an argument, since other users could read it. `hours` is how long it is good for. Raises `ValueRefused`.
+    Signed with the private key of a file, else with the first secret of a file, else with that of the environment; a
+    secret is never an argument, since other users could read it. `hours` is how long it is good for. Raises
+    `ValueRefused`.
     """
     if private_key is not None and secret_file is not None:
         raise ValueRefused("A token is signed with a secret or with a private key, not with both.")
     if not 0 <= hours <= HOURS_MAX:
         raise ValueRefused(f"A token is good for 0 to {HOURS_MAX:.0f} hours.")
     if private_key is None:
-        secret = read_secret(secret_file) if secret_file is not None else environment.get(SECRET_VARIABLE, "").strip()
+        secret = (
+            read_secrets(secret_file)[0] if secret_file is not None else environment.get(SECRET_VARIABLE, "").strip()
+        )
         if not secret:
             raise ValueRefused(
                 "There is no secret to sign with.",

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from server_relay.config import SECRET_BYTES_MIN, RelaySettings, is_loopback, read_secret
+from server_relay.config import SECRET_BYTES_MIN, SECRETS_MAX, RelaySettings, is_loopback, read_secrets
 from sync_core.errors import ValueRefused
 
 DB = Path("relay.db")
@@ -29,12 +29,26 @@ def test_a_short_secret_is_refused() -> None:
         RelaySettings(DB, secret="s" * (SECRET_BYTES_MIN - 1))
 
 
-def test_a_secret_is_read_without_blanks_around_it(tmp_path: Path) -> None:
-    file = tmp_path / "secret"
-    file.write_text("  s3cret\n")
-    assert read_secret(file) == "s3cret"
-    with pytest.raises(ValueRefused):
-        read_secret(tmp_path / "missing")
+def test_secrets_are_read_line_by_line_without_blanks_around_them(tmp_path: Path) -> None:
+    file, new, old = tmp_path / "secret", "n" * SECRET_BYTES_MIN, "o" * SECRET_BYTES_MIN
+    file.write_text(f"  {new}\n")
+    assert read_secrets(file) == (new,)
+    file.write_text(f"{new}\r\n\n {old}\n")
+    assert read_secrets(file) == (new, old)
+    with pytest.raises(ValueRefused, match="cannot be read"):
+        read_secrets(tmp_path / "missing")
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "\n \n", "short\n", f"{'s' * SECRET_BYTES_MIN}\nshort\n", f"{'s' * SECRET_BYTES_MIN}\n" * 2,
+     "\n".join(f"{number:0{SECRET_BYTES_MIN}}" for number in range(SECRETS_MAX + 1))],
+)  # fmt: skip
+def test_a_file_of_secrets_is_taken_whole_or_not_at_all(tmp_path: Path, content: str) -> None:
+    (tmp_path / "secret").write_text(content)
+    with pytest.raises(ValueRefused) as caught:
+        read_secrets(tmp_path / "secret")
+    assert "ssss" not in str(caught.value)
 
 
 @pytest.mark.parametrize("port", [-1, 65_536, 99_999])

@@ -220,7 +220,7 @@ def test_no_byte_of_another_subject_in_ten_thousand_tries() -> None:
     rng = Random(22)
     expires_s = 4_102_444_800
     secret = "s" * 32
-    harness = Harness(TokenGate(secret), settings=RelaySettings(Path("unused"), secret=secret))
+    harness = Harness(TokenGate((secret,)), settings=RelaySettings(Path("unused"), secret=secret))
     contents = {subject: f'"only of {subject}"' for subject in ("acme", "umbrella")}
 
     def token(subject: str, role: Role) -> str:

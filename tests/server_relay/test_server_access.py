@@ -25,7 +25,7 @@ TASK, PHONE = "expense/TRIP-118", 700_001
 OLD, NEW = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
 
 
-def token(key: Ed25519PrivateKey, device: str = "phone", life_s: int = 60) -> str:
+def token(key: Ed25519PrivateKey | str, device: str = "phone", life_s: int = 60) -> str:
     return make_token(
         key,
         principal="anna",
@@ -49,6 +49,19 @@ async def until(reached: Callable[[], bool]) -> None:
     async with asyncio.timeout(30):
         while not reached():  # noqa: ASYNC110 (nobody tells when)
             await asyncio.sleep(0)
+
+
+async def until_admitted(port: int, text: str) -> None:
+    """Wait until this token of the desk is taken."""
+
+    async def admitted() -> bool:
+        async with await WireClient.raw(port) as desk:
+            await desk.send(Login(1, "acme", "desk", text))
+            return isinstance(await desk.next(object), Welcome)
+
+    async with asyncio.timeout(30):
+        while not await admitted():
+            pass
 
 
 @pytest.fixture
@@ -94,6 +107,33 @@ async def test_a_key_that_was_rotated_out_ends_what_it_admitted(settings: RelayS
         settings.auth_keys.write_bytes(pem(NEW))
         assert await phone.closed() == CLOSE_POLICY
         await (await desk.websocket.ping())
+    await relay.close()
+
+
+async def test_a_secret_is_rotated_without_a_restart(tmp_path: Path) -> None:
+    old, new = "the old secret, of more than 32 bytes", "the new secret, of more than 32 bytes"
+    file = tmp_path / "secret"
+    file.write_text(f"{old}\n")
+    relay = await serve(RelaySettings(db=tmp_path / "relay.db", port=0, auth_secret_file=file, access_reread_ms=20))
+    async with await WireClient.open(relay.port, "phone", token=token(old)) as phone:
+        file.write_text(f"{new}\n{old}\n")
+        await until_admitted(relay.port, token(new, "desk"))
+        async with (
+            await WireClient.open(relay.port, "desk", token=token(new, "desk")) as desk,
+            await WireClient.open(relay.port, "other", token=token(old, "other")) as other,
+        ):
+            await (await phone.websocket.ping())
+            # Half a file changes nothing.
+            file.write_text(new[:20])
+            await until(lambda: relay.access_trouble != "")
+            await (await phone.websocket.ping())
+            file.write_text(f"{new}\n")
+            assert await phone.closed() == await other.closed() == CLOSE_POLICY
+            assert refused(phone) == [("revoked", True)]
+            await (await desk.websocket.ping())
+    async with await WireClient.raw(relay.port) as late:
+        await late.send(Login(1, "acme", "phone", token(old)))
+        assert (await late.next(Refused)).final
     await relay.close()
 
 
@@ -162,12 +202,6 @@ async def linked(phone: Endpoint, state: LinkState) -> None:
             await phone.stats()
 
 
-async def admitted(port: int) -> bool:
-    async with await WireClient.raw(port) as desk:
-        await desk.send(Login(1, "acme", "desk", token(NEW, "desk")))
-        return isinstance(await desk.next(object), Welcome)
-
-
 async def test_a_revoked_endpoint_stops_and_keeps_its_work_for_when_it_may_come_again(
     settings: RelaySettings, tmp_path: Path
 ) -> None:
@@ -198,9 +232,7 @@ async def test_a_revoked_endpoint_stops_and_keeps_its_work_for_when_it_may_come_
             await stranger.send(Login(1, "acme", "desk", token(NEW, "desk")))
             assert (await stranger.next(Refused)).code == "revoked"
     settings.revocations.write_text("")
-    async with asyncio.timeout(30):
-        while not await admitted(relay.port):
-            pass
+    await until_admitted(relay.port, token(NEW, "desk"))
     async with Endpoint.open(tmp_path / "phone.db", token=source, **options) as phone:  # type: ignore[arg-type]
         task = await phone.task(TASK)
         await phone.synced(timeout_s=30)

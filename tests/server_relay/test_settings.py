@@ -66,13 +66,14 @@ def test_the_secret_is_shown_as_set_never_as_it_is(tmp_path: Path) -> None:
     file.write_text(f"{SECRET}\n")
     by_flag = read(auth_secret_file=str(file))
     by_variable = read(environment={"SEGUE_RELAY_SECRET": SECRET})
+    assert by_flag.settings.auth_secret_file == file
+    assert by_variable.settings.secret == SECRET
     for configured, origin in ((by_flag, "flag --auth"), (by_variable, "environment SEGUE_RELAY_SECRET")):
-        assert configured.settings.secret == SECRET
         assert shown(configured, "secret") == ("set", origin)
         assert SECRET not in repr(configured.shown)
     assert shown(read(), "secret") == ("not set", "default")
     (tmp_path / "relay.toml").write_text('auth_secret_file = "secret"\n')
-    assert read(tmp_path / "relay.toml").settings.secret == SECRET
+    assert read(tmp_path / "relay.toml").settings.auth_secret_file == file
 
 
 def test_paths_in_a_file_are_relative_to_it(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def test_a_token_of_a_secret(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         minted(capsys, "--auth", str(tmp_path / "secret"), "--role", "approve", "--task", "expense", "--hours", "1"),
         minted(capsys, "--role", "approve", "--task", "expense", "--hours", "1", SEGUE_AUTH_SECRET=f" {SECRET}\n"),
     ):
-        grant = TokenGate(SECRET)(login(document), now_ms)
+        grant = TokenGate((SECRET,))(login(document), now_ms)
         assert (grant.role, grant.tasks, grant.token_id) == (Role.APPROVE, ("expense",), document["token_id"])
         assert 0 <= now_ms + 3_600_000 - (grant.expires_ms or 0) < 10_000
 

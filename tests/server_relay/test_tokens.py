@@ -42,12 +42,14 @@ def refused(gate: TokenGate, attempt: Login, now_ms: int = NOW_MS) -> LoginRefus
 
 @pytest.fixture
 def gate() -> TokenGate:
-    return TokenGate(SECRET)
+    return TokenGate((SECRET,))
 
 
 @pytest.mark.parametrize("role", list(Role))
 def test_a_token_grants_what_it_names(gate: TokenGate, role: Role) -> None:
-    assert gate(login(token(role=role)), NOW_MS) == Grant("anna", "phone", "acme", role, LATER_S * 1000)
+    (key_id,) = gate.key_ids
+    assert SECRET not in key_id
+    assert gate(login(token(role=role)), NOW_MS) == Grant("anna", "phone", "acme", role, LATER_S * 1000, key_id=key_id)
 
 
 def test_only_readers_may_not_write() -> None:

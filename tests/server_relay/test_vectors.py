@@ -76,7 +76,7 @@ def test_canonical_json_is_sorted_and_ascii() -> None:
 
 def test_tokens_are_admitted_as_the_vectors_say() -> None:
     tokens = VECTORS["tokens"]
-    gate = TokenGate(tokens["secret"])
+    gate = TokenGate((tokens["secret"],))
     for vector in tokens["tokens"]:
         try:
             gate(Login(VECTORS["wire_version"], *tokens["login"], vector["token"]), tokens["at_ms"])
