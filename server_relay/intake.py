@@ -259,7 +259,12 @@ class Intake:
             raise _Refuse(RefusalCode.TOO_LARGE, f"The snapshot exceeds {SNAPSHOT_BYTES_MAX} bytes.")
         if sha256 not in self._job.known.blobs:
             raise _Unknown(ReadBlob(*self._log.key, sha256))
-        snapshot = decode_snapshot(self._job.known.blobs.pop(sha256) or b"")
+        data = self._job.known.blobs.pop(sha256)
+        if data is None:
+            raise _Refuse(RefusalCode.BLOB_MISSING, "The snapshot that the entry names is not there any more.")
+        # An entry of a few bytes has all of these judged: they count as if they were sent with it.
+        self._session.allowance.size_bytes += len(data)
+        snapshot = decode_snapshot(data)
         if snapshot.stream != entry.stream:
             raise _Refuse(RefusalCode.GUARD, "The snapshot is of another stream.")
         return snapshot

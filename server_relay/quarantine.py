@@ -21,11 +21,12 @@ POISONS_MAX = 1_024
 """Hashes that are kept; the one that has not come for longest goes first."""
 
 _NEWS_MAX = 16
+_FOUND = {EntryKind.UPDATE: "update", EntryKind.SNAPSHOT: "snapshot"}
 
 
 class Poison(msgspec.Struct, frozen=True):
-    """What is known of one payload: its SHA-256 in hex (with the kind before it), the guard's sentence, and who brought
-    it when it was last judged. Times are relay time, in milliseconds."""
+    """What is known of one payload: its SHA-256 in hex (behind the kind; of a snapshot that of its name), the guard's
+    sentence, and who brought it when it was last judged. Times are relay time, in milliseconds."""
 
     sha256: str
     kind: str
@@ -39,8 +40,8 @@ class Poison(msgspec.Struct, frozen=True):
 
 
 class Quarantine:
-    """The poison that a relay knows. `counts` has `poison_update` and `poison_record` for what the guard found, and
-    `poison_again` for what was refused by its hash."""
+    """The poison that a relay knows. `counts` has `poison_update`, `poison_record` and `poison_snapshot` for what
+    the guard found, and `poison_again` for what was refused by its hash."""
 
     def __init__(self, counts: Counter[str]) -> None:
         self._counts = counts
@@ -65,11 +66,11 @@ class Quarantine:
         self, entry: Entry, error: EntryRefused, allowance: Allowance, subject: str, device: str, now_ms: int
     ) -> None:
         """The guard refused an entry: keep its hash, if that was for its bytes alone."""
-        if not isinstance(error, BytesRefused) or entry.kind is EntryKind.SNAPSHOT:
-            return  # A snapshot's bytes are not in the entry.
+        if not isinstance(error, BytesRefused):
+            return
         allowance.poisons += 1
         allowance.suspect = True
-        self._counts[f"poison_{'update' if entry.kind is EntryKind.UPDATE else 'record'}"] += 1
+        self._counts[f"poison_{_FOUND.get(entry.kind, 'record')}"] += 1
         key = _key(entry)
         before = self._known.pop(key, None)
         first_ms, times = (now_ms, 1) if before is None else (before.first_ms, before.times + 1)
@@ -98,4 +99,6 @@ class Quarantine:
 
 
 def _key(entry: Entry) -> bytes:
-    return hashlib.sha256(b"%s\0%s" % (entry.kind.value.encode(), entry.payload)).digest()
+    # The bytes of a snapshot are those of the blob that its entry names.
+    content = entry.payload if entry.kind is not EntryKind.SNAPSHOT else (entry.blob or "").encode()
+    return hashlib.sha256(b"%s\0%s" % (entry.kind.value.encode(), content)).digest()

@@ -295,8 +295,8 @@ def decode_record(kind: EntryKind, payload: bytes) -> Record:
 
 
 def decode_snapshot(payload: bytes) -> Snapshot:
-    """Return the snapshot of a payload; raises `EntryRefused` if it is none. Check its size before."""
+    """Return the snapshot of a payload; raises `BytesRefused` if it is none. Check its size before."""
     try:
         return _snapshot_decoder.decode(payload)
     except (msgspec.MsgspecError, RecursionError, ValueError):
-        raise EntryRefused("The payload is not a snapshot.") from None
+        raise BytesRefused("The payload is not a snapshot.") from None

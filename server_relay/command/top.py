@@ -55,7 +55,7 @@ def table(now: Scrape, before: Scrape, span_s: float) -> list[str]:
         f"store      {_bytes(value('store_bytes')):>10}      {_bytes(rate('store_bytes')):>12} /s growth;"
         f" {value('stored_tasks'):.0f} tasks, {value('stored_entries'):.0f} entries when last counted",
     ]
-    for name, title in (("refusals_total", "refused"), ("claims_total", "claims")):
+    for name, title in (("refusals_total", "refused"), ("poison_total", "poison"), ("claims_total", "claims")):
         counts = {label: count for (found, label), count in now.items() if found == name and count}
         told = ", ".join(f"{label} {count:.0f}" for label, count in counts.items())
         lines.append(f"{title:10} {told or 'nothing'}")

@@ -1,6 +1,7 @@
 """Poison is judged once, remembered by its hash within bounds, told without its bytes, and ends who goes on (RS-27)."""
 
 import asyncio
+import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -12,10 +13,11 @@ from server_relay import intake
 from server_relay.__main__ import main
 from server_relay.command.service import Service
 from server_relay.config import RelaySettings
+from server_relay.effects import ReadBlob
 from server_relay.quarantine import POISONS_MAX
 from server_relay.sessions import CLOSE_TRY_LATER
-from sync_core.entry import Entry, EntryKind
-from sync_core.frames import Refusal, RefusalCode, Refused
+from sync_core.entry import Entry, EntryKind, Snapshot, WriterRow, encode_record
+from sync_core.frames import BlobPiece, Refusal, RefusalCode, Refused, Unfollow
 from sync_core.guard import check_entry
 from tests.server_relay.harness import Client, Harness
 from tests.server_relay.wire_client import WireClient, history_entry
@@ -92,6 +94,50 @@ def test_what_is_wrong_only_here_and_now_is_not_remembered(harness: Harness) -> 
     assert refusals(eve) == []
     assert eve.receipts() == [(EVE, 1, 2)]
     assert len(harness.relay.quarantine) == 1
+
+
+def bring(client: Client, data: bytes, writer: int = EVE) -> None:
+    """Upload a blob, and push it as a recovered snapshot."""
+    sha = hashlib.sha256(data).hexdigest()
+    client.send(BlobPiece(TASK, sha, 0, len(data), data))
+    snapshot = Entry(f"{TASK}:state", writer, 1, EntryKind.SNAPSHOT, b"", "eve", blob=sha)
+    client.push(TASK, snapshot, recovered=True)
+
+
+def test_a_snapshot_is_known_by_its_blob_and_is_not_read_again(harness: Harness) -> None:
+    """An entry of a few bytes would have up to 16 MiB read and judged each time."""
+    eve = harness.login("eve")
+    rows = (WriterRow(EVE, "eve", 1, 2),)
+    broken = Snapshot(f"{TASK}:state", b"", 1, bytes(16), POISON, (), rows, bytes(32))
+    for data in (b"no snapshot", encode_record(broken)):
+        bring(eve, data)
+        (first,) = refusals(eve)
+        before = len(harness.batches)
+        bring(eve, data, EVE + 1)
+        assert refusals(eve) == [first]
+        assert not [effect for batch in harness.batches[before:] for effect in batch if isinstance(effect, ReadBlob)]
+    assert (harness.relay.counts["poison_snapshot"], harness.relay.counts["poison_again"]) == (2, 2)
+    # One that only does not fit what is there is no poison: another log may take it.
+    hole = replace(broken, document=update(section(EVE, 3, slot())), writers=(WriterRow(EVE, "eve", 4, 2),))
+    bring(eve, encode_record(hole))
+    assert [code for code, _ in refusals(eve)] == [RefusalCode.GUARD]
+    assert len(harness.relay.quarantine) == 2
+
+
+def test_the_bytes_of_a_snapshot_count_for_who_has_them_judged(harness: Harness) -> None:
+    rows = (WriterRow(EVE, "eve", 4, 2),)
+    hole = Snapshot(f"{TASK}:state", b"", 1, bytes(16), update(section(EVE, 3, slot())), (), rows, bytes(32))
+    data = encode_record(hole)
+    harness.settings = replace(harness.settings, bytes_per_minute_max=3 * len(data))
+    harness.restart()
+    eve = harness.login("eve")
+    for number in range(3):
+        bring(eve, data, EVE + number)
+        assert eve.closed is None
+    bring(eve, data, EVE + 3)
+    assert eve.closed is None
+    eve.send(Unfollow(TASK))
+    assert [frame.code for frame in eve.take(Refused)] == ["limit"]
 
 
 def test_a_broken_record_is_poison_and_a_missing_snapshot_is_not(harness: Harness) -> None:
