@@ -228,6 +228,7 @@ class Tasks:
         self, turn: Turn, log: TaskLog, job: Job, session: Session, push: Push, grant: Grant
     ) -> tuple[RelayRead, ...]:
         intake = Intake(turn, log, session, grant, job, self.keeper, self.quarantine, self._entropy)
+        poisons = session.allowance.poisons
         intake.take(push)
         session.allowance.streams += intake.streams_begun
         follow = session.follows.get(log.task)
@@ -240,7 +241,7 @@ class Tasks:
             turn.reply(session, answer)
             if isinstance(answer, Refusal):
                 self._counts[f"refused_{answer.code.value}"] += 1
-        if session.allowance.poisons > self._settings.poisons_per_minute_max:
+        if session.allowance.poisons > max(poisons, self._settings.poisons_per_minute_max):
             self._end_poisoner(turn, session)
         if intake.rest:
             job.frame = Push(push.task, intake.rest, push.recovered)

@@ -161,6 +161,9 @@ def test_who_goes_on_is_to_come_again_later_and_others_are_not_touched(harness: 
     assert harness.relay.counts["refused_poison"] == 1
     # Coming again gives nothing anew before the minute is over.
     again = harness.login("eve")
+    again.push(TASK, history_entry(TASK, EVE, 1, "eve"))
+    assert again.receipts() == [(EVE, 1, 1)]
+    assert again.closed is None
     again.push(TASK, entry())
     assert again.closed is not None
     harness.tick(60_000)
