@@ -223,6 +223,8 @@ class TaskLog:
         """Let a stream begin, under its first epoch; returns the write, which precedes that of its first entry."""
         stream.epoch = epoch
         self.streams[stream.name] = stream
+        # A task that begins behind its subject's barrier was loaded as lost, and had no row to say so.
+        self.guard_changed = self.guard_changed or (self.guard.lost and not self.known)
         return StartStream(self.subject, self.task, stream.name, epoch)
 
     def append(

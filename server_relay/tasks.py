@@ -266,10 +266,17 @@ class Tasks:
             if reads:
                 return reads
             self.keeper.lose(turn, log, lost)
+            self._doubt_unknown(log.subject)
         if log.task not in session.follows and len(session.follows) >= self._settings.follows_max:
             raise ProtocolError(f"One connection follows at most {self._settings.follows_max} tasks.")
         say_hello(turn, log, session, positions, job.known, self._entropy, hello.number, bool(lost))
         return _NO_READS
+
+    def _doubt_unknown(self, subject: str) -> None:
+        """A log of the subject was lost: of what nothing is kept there may have been something, too."""
+        for key, other in self._logs.items():
+            if key[0] == subject and not other.known:
+                other.guard = replace(other.guard, lost=True)
 
     def _lift(
         self, turn: Turn, log: TaskLog, job: Job, session: Session, frame: LiftBarrier, grant: Grant

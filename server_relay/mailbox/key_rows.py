@@ -9,7 +9,16 @@ from server_relay.effects import KeysRead, ReadKeys
 from server_relay.key_records import ApprovalRow, GrantRow, KeyRow, KeyState, SubjectRow, TaskGuard, forgotten
 from server_relay.records import EndKeys, PutKeys
 
-__all__ = ["end_keys", "forget_keys", "guard_of", "lower_barrier", "put_guard", "put_keys", "read_keys"]
+__all__ = [
+    "barrier_is_up",
+    "end_keys",
+    "forget_keys",
+    "guard_of",
+    "lower_barrier",
+    "put_guard",
+    "put_keys",
+    "read_keys",
+]
 
 _PUT_SUBJECT = "INSERT OR REPLACE INTO subjects VALUES (?, ?, ?, ?)"
 _PUT_KEY = (
@@ -82,6 +91,12 @@ def forget_keys(connection: sqlite3.Connection, before_ms: int) -> None:
         elif after.state is KeyState.FREE:
             connection.execute(_PUT_KEY, (subject, *_key_values(after)))
             connection.execute("UPDATE keys SET ended_ms = NULL WHERE subject = ? AND place = ?", (subject, place))
+
+
+def barrier_is_up(connection: sqlite3.Connection, subject: str) -> bool:
+    """Return whether a subject's log was lost and nobody has said yet that nothing is missing."""
+    row = connection.execute("SELECT barrier FROM subjects WHERE subject = ?", (subject,)).fetchone()
+    return row is not None and row[0] > 0
 
 
 def lower_barrier(connection: sqlite3.Connection, subject: str) -> None:

@@ -30,7 +30,8 @@ from server_relay.effects import (
     TailRead,
     TaskLoaded,
 )
-from server_relay.mailbox.key_rows import guard_of, read_keys
+from server_relay.key_records import TaskGuard
+from server_relay.mailbox.key_rows import barrier_is_up, guard_of, read_keys
 from server_relay.mailbox.lifetimes import completions_of, due, named, tombstone_of
 from server_relay.mailbox.schema import NAMES, STORED_NO_BITS, entry_place, stream_key
 from server_relay.mailbox.writing import TaskIds
@@ -70,8 +71,7 @@ def answer(connection: sqlite3.Connection, ids: TaskIds, read: RelayRead) -> Rel
     task = ids.find(connection, read.subject, read.task)
     match read:
         case LoadTask():
-            image = TaskImage(read.subject, read.task)
-            return TaskLoaded(image if task is None else _image(connection, task, read))
+            return TaskLoaded(_unknown(connection, read) if task is None else _image(connection, task, read))
         case LookUp():
             return _look_up(connection, task, read)
         case ReadKeys():
@@ -89,6 +89,11 @@ def answer(connection: sqlite3.Connection, ids: TaskIds, read: RelayRead) -> Rel
 
 
 # --- a task -----------------------------------------------------------------------------------------------------------
+
+
+def _unknown(connection: sqlite3.Connection, read: LoadTask) -> TaskImage:
+    """A task of which nothing is kept; behind its subject's barrier it may be one that was lost with the log."""
+    return TaskImage(read.subject, read.task, guard=TaskGuard(lost=barrier_is_up(connection, read.subject)))
 
 
 def _image(connection: sqlite3.Connection, task: int, read: LoadTask) -> TaskImage:

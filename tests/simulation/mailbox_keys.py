@@ -76,6 +76,10 @@ class MailboxKeys:
         if subject in self._subjects:
             self._subjects[subject] = replace(self._subjects[subject], barrier=0)
 
+    def barrier_is_up(self, subject: str) -> bool:
+        """Return whether a subject's barrier is up."""
+        return self._subjects.get(subject, SubjectRow()).barrier > 0
+
     def raise_all(self, subjects: set[str], now_ms: int) -> None:
         """Begin a new era behind its barrier in every subject, these and all that have a row."""
         for subject in subjects | set(self._subjects):

@@ -31,7 +31,7 @@ from server_relay.effects import (
     TailRead,
     TaskLoaded,
 )
-from server_relay.key_records import EPOCH_BYTES, lost_guard
+from server_relay.key_records import EPOCH_BYTES, TaskGuard, lost_guard
 from server_relay.records import (
     AppendStored,
     BlobRow,
@@ -222,7 +222,9 @@ class MailboxState:
             return self._listing(read)
         if isinstance(read, ReadDue):
             return self._due(read)
-        task = self._tasks.get((read.subject, read.task), TaskState())
+        # A task of which nothing is kept may have been lost, as long as its subject's barrier is up.
+        unknown = TaskState(guard=TaskGuard(lost=self._keys.barrier_is_up(read.subject)))
+        task = self._tasks.get((read.subject, read.task), unknown)
         match read:
             case LoadTask():
                 return TaskLoaded(self._image(read, task))
