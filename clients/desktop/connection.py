@@ -155,7 +155,8 @@ class Given:
             subject=settings.subject,
             device=settings.device,
             relay=settings.relay,
-            token=settings.token or "",
+            # A file that holds it is read again: a command that goes on for long outlives its first token.
+            token=lambda: self.settings().token or "",
             open_timeout_s=_WAIT_S if self._wait_s is None else self._wait_s,
         ) as endpoint:
             yield Session(endpoint, self._wait_s if settings.relay else 0.0, self._as_json)

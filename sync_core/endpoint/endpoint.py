@@ -89,9 +89,10 @@ class Endpoint:
         """Open the store at `path` and, with a `relay` address (ws://… or wss://…), keep a link to it.
 
         `subject` and `device` are names; `token` is the relay's credential, or a function (also `async`) asked anew at
-        each attempt. `tools` can be called by name, `capabilities` are what this device has. `store_bytes_max` bounds
-        the file, bytes; `open_timeout_s` is how long opening a task waits for a link. `backoff`, `transport` and
-        `chance` replace the pauses between attempts, the network and the random source that spreads the pauses.
+        each attempt, and some time before what it gave ends: the link then goes on with a fresh one. `tools` can be
+        called by name, `capabilities` are what this device has. `store_bytes_max` bounds the file, bytes;
+        `open_timeout_s` is how long opening a task waits for a link. `backoff`, `transport` and `chance` replace the
+        pauses between attempts, the network and the random source that spreads the pauses.
 
         Awaitable, and an async context manager. Raises `ValueRefused`, `StoreInUse`, `StoreDamaged`, `StoreUnusable`.
         """

@@ -7,7 +7,7 @@ import pytest
 
 from server_relay.admission import Grant, Role
 from server_relay.config import RelaySettings
-from server_relay.effects import AccessChanged, Tick
+from server_relay.effects import AccessChanged, Send, Tick
 from server_relay.records import AppendStored
 from server_relay.sessions import CLOSE_POLICY
 from server_relay.tokens import TokenGate, make_token
@@ -99,6 +99,15 @@ def test_a_foreign_task_answers_like_one_that_is_not_there(harness: Harness, rol
         assert heard(harness, phone, foreign) == heard(harness, phone, absent)
     assert len(harness.writes) == before
     assert phone.closed is None
+
+
+def test_nothing_is_looked_up_for_either_so_neither_takes_longer(harness: Harness) -> None:
+    """RS-21: «absent» and «forbidden» are of one class in time, too."""
+    phone = harness.login("phone")
+    for task in (FOREIGN, ABSENT, "never/heard/of"):
+        for frame in frames(task):
+            assert {type(effect) for effect in phone.send(frame)} <= {Send}
+    assert not phone.closed
 
 
 def test_what_is_heard_of_a_foreign_task(harness: Harness) -> None:

@@ -1,10 +1,15 @@
 """Roles at the relay: a reader's frame of any kind changes nothing (RS-23, SE-22); each part takes its roles alone."""
 
+import time
+from pathlib import Path
 from typing import get_args
 
 import pytest
 
 from server_relay.admission import Grant
+from server_relay.config import RelaySettings
+from server_relay.server import serve
+from server_relay.tokens import make_token
 from sync_core.entry import (
     CallIntent,
     Completion,
@@ -23,7 +28,9 @@ from sync_core.frames import (
     BlobWanted,
     DigestAt,
     Entries,
+    Heads,
     Hello,
+    Listing,
     ListTasks,
     Login,
     Purge,
@@ -40,7 +47,7 @@ from sync_core.petitions import Claim, HoldSlot, LiftBarrier, SettleDoubt
 from sync_core.rulings import Approval, Held
 from sync_core.wire import ClientFrame
 from tests.server_relay.harness import Client, Harness
-from tests.server_relay.wire_client import history_entry
+from tests.server_relay.wire_client import WireClient, history_entry
 from tests.sync_core.updates import section, slot, update
 
 TASK = "expense/TRIP-118"
@@ -139,6 +146,49 @@ def test_a_readers_frame_changes_nothing_and_reaches_nobody(harness: Harness, fr
     assert again.hello(TASK).streams == before
     harness.restart()
     assert harness.login("after", token="read").hello(TASK).streams == before
+
+
+async def test_no_frame_of_a_readers_socket_moves_a_head_not_even_over_a_restart(tmp_path: Path) -> None:
+    """RS-23, over real sockets and on a real store: each frame on a connection of its own, then all on one."""
+    secret = "a secret of more than thirty-two bytes"
+    settings = RelaySettings(db=tmp_path / "relay.db", port=0, secret=secret)
+
+    def token(device: str, role: Role) -> str:
+        return make_token(
+            secret, principal=device, device=device, subject="acme", role=role, expires_s=int(time.time()) + 600
+        )
+
+    async def heads(port: int) -> Heads:
+        async with await WireClient.open(port, "watcher", token=token("watcher", Role.READ)) as watcher:
+            await watcher.send(Hello("new/task"), Hello(TASK))
+            told = {heads.task: heads for heads in (await watcher.next(Heads), await watcher.next(Heads))}
+            assert not told["new/task"].known
+            return told[TASK]
+
+    relay = await serve(settings)
+    async with await WireClient.open(relay.port, "phone", token=token("phone", Role.ADMIN)) as phone:
+        version = Entry(STATE, PHONE, 1, EntryKind.VERSION, encode_record(VersionDecision(1, "phone")), "phone")
+        await phone.push(TASK, history_entry(TASK, PHONE, 1, "phone"), version)
+        await phone.receipts(2)
+        before = await heads(relay.port)
+        every = [frame for listed in FRAMES.values() for frame in listed]
+        for frame in every:
+            async with await WireClient.open(relay.port, "eve", token=token("eve", Role.READ)) as eve:
+                await eve.send(Hello(TASK), frame)
+                await eve.next(Heads)
+        async with await WireClient.open(relay.port, "eve", token=token("eve", Role.READ)) as eve:
+            for frame in every:
+                await eve.send(frame)
+            await eve.send(ListTasks(1))
+            assert [listed.task for listed in (await eve.next(Listing)).tasks] == [TASK]
+            told = [frame.code for frame in eve.frames if isinstance(frame, Refusal)]
+            assert set(told) <= {RefusalCode.ROLE}
+        assert (await heads(relay.port)).streams == before.streams
+        assert (await relay.metrics()).mailbox.entries == 2
+    await relay.close()
+    restarted = await serve(settings)
+    assert (await heads(restarted.port)).streams == before.streams
+    await restarted.close()
 
 
 def test_a_readers_entries_are_refused_one_by_one_also_among_many(harness: Harness) -> None:
