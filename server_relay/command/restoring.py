@@ -24,8 +24,9 @@ def restore(db: Path, backup: Path) -> Path | None:
     """Put a backup in the place of a store; return where the store that was there is kept now, None if there was none.
 
     Every stream gets a new epoch and every barrier is raised, so that devices bring back what the backup lacks and no
-    key is granted twice: a task that begins behind its subject's barrier may have been lost with the log. The store that is there need not be readable. Raises `StoreInUse` if a relay has
-    it, `StoreDamaged` if the backup is not sound, `StoreUnusable` if a file cannot be written.
+    key is granted twice: a task that begins behind its subject's barrier may have been lost with the log. The store
+    that is there need not be readable. Raises `StoreInUse` if a relay has it, `StoreDamaged` if the backup is not
+    sound, `StoreUnusable` if a file cannot be written.
     """
     if db.is_symlink() or (db.exists() and backup.exists() and db.samefile(backup)):
         raise StoreUnusable("The backup and the store are one file.", hint="Name the store with --db.")
