@@ -81,7 +81,9 @@ class _Soak:
         await self._relay.start()
         await self._proxy.start()
         self._proxy.target_port = self._relay.port
-        fleet = Fleet(self._folder, f"ws://127.0.0.1:{self._proxy.port}", self._endpoints, self._chance)
+        fleet = Fleet(
+            self._folder, f"ws://127.0.0.1:{self._proxy.port}", self._endpoints, self._seconds / 40, self._chance
+        )
         try:
             await fleet.start()
             self._began_s = time.monotonic()
@@ -93,7 +95,7 @@ class _Soak:
             self._proxy.flaps = False
             healing_s = time.monotonic()
             end = self._on_disk()
-            verdict = await fleet.judge(timeout_s=300)
+            verdict = await fleet.judge(timeout_s=600)
             return self._report(fleet, end, time.monotonic() - healing_s, verdict)
         finally:
             await fleet.close()
