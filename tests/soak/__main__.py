@@ -124,7 +124,7 @@ class _Soak:
     async def _disturb(self) -> None:
         """End the relay and start it again, until the part that is watched begins."""
         end_s = self._began_s + self._seconds * _WATCHED_FROM * 0.8
-        every_s = max(3.0, self._seconds / 12)
+        every_s = max(1.5, self._seconds / 12)
         number = signal.SIGTERM
         while time.monotonic() + every_s < end_s:
             await asyncio.sleep(every_s * self._chance.uniform(0.5, 1.0))

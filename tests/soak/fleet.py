@@ -1,4 +1,4 @@
-"""Devices that work in groups on one task after another whatever happens to their links, and what must be there then."""
+"""Devices that work in groups on one task after another, whatever happens to their links, and what must be there."""
 
 import asyncio
 import time
