@@ -159,6 +159,9 @@ def _begin_call(task: TaskReplica, command: c.BeginCall) -> None:
         command.granted,
     )
     if isinstance(begun, CallRecorded):
+        # The grant is left to its lease: that it did not happen would free the key of what another device did.
+        task.loaded.running.discard(command.granted)
+        document.set_running(frozenset(task.loaded.running))
         _answer(task, command.ref, begun)
         return
     task.core.session.check_may_write(EntryKind.CALL)

@@ -47,6 +47,8 @@ from sync_core.replica.task import TaskReplica
 
 __all__ = ["Petitions"]
 
+_ATTEMPTS_MAX = 1_000
+"""Attempts without an answer that are remembered, the newest."""
 _NO_TASK = "_"
 """Stands where a petition of the whole subject names a task, if this device knows none."""
 
@@ -117,6 +119,9 @@ class Petitions:
             say_not_started(task, claim.version, claim.step, attempt, known.token)
         if not attempt or (known is not None and (known.doubt or known.ok is not None)):
             attempt = self._attempts[same] = new_hex_id(self._core.entropy)
+            if len(self._attempts) > _ATTEMPTS_MAX:
+                # Asked for again it is a fresh attempt, and the old one's key waits for its lease.
+                del self._attempts[next(iter(self._attempts))]
         # Somebody waits for it again, so an answer to an earlier question of it frees nothing.
         self._late = {ref: late for ref, late in self._late.items() if _attempt_of(late) != attempt}
         return attempt
@@ -203,7 +208,10 @@ class Petitions:
             self._table.touch(petition.task)
         if isinstance(frame, ClaimAnswer) and isinstance(petition.frame, Claim):
             del self._open[frame.request]
-            if frame.verdict is not ClaimVerdict.GRANTED:
+            if frame.verdict is ClaimVerdict.IN_DOUBT:
+                # Perhaps it is this very attempt, granted in an answer that was lost: rule 3 needs to know it again.
+                self._stop_running(petition)
+            elif frame.verdict is not ClaimVerdict.GRANTED:
                 self._forget_attempt(petition)
             self._core.emit(Reply(frame.request, c.Claimed(petition.frame.attempt, frame)))
         elif isinstance(frame, Ruled) and frame.code:
@@ -277,6 +285,7 @@ class Petitions:
 
     def fail(self, task: TaskReplica, error: SegueError) -> None:
         """The task cannot be read, or is forgotten."""
+        self._attempts = {claim: attempt for claim, attempt in self._attempts.items() if claim.task != task.key}
         self._give_up([ref for ref, petition in self._open.items() if petition.task is task], error)
 
     def _give_up(self, refs: Iterable[int], error: SegueError) -> None:

@@ -107,6 +107,7 @@ def test_any_other_verdict_is_passed_on_and_leaves_nothing_running(phone: Guarde
     phone.rule(phone.granted(attempt), Doubted("key", "pay", 1, attempt, 1, "lease"))
     assert state_of(phone) is CallState.IN_DOUBT
     phone.claim()
+    phone.store_all()
     assert phone.sent(Claim)[-1].attempt != attempt
 
 
