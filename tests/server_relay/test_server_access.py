@@ -266,12 +266,13 @@ async def test_an_endpoint_whose_token_ends_comes_back_alone_with_a_fresh_one(
         task = await phone.task(TASK, create=True)
         await linked(phone, LinkState.LIVE)
         async with asyncio.timeout(30):
-            while len(asked) < 3:
+            while len(asked) < 4:
                 await task.slots.confirm(f"edit{len(asked)}", 1)
                 await phone.stats()
         await phone.synced(timeout_s=30)
         assert phone.status.unsent == 0
-        assert len(asked) == 4
+        # It is asked once more if the fresh token came just when the connection ended.
+        assert len(asked) in (4, 5)
     await relay.close()
 
 
