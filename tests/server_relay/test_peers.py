@@ -129,7 +129,7 @@ async def test_a_stranger_sends_small_messages_only(stranger: Pair, fragments: i
     await stranger.device.send(small)
     with pytest.raises(ConnectionClosed) as closed:
         await stranger.device.send([large] * fragments if fragments > 1 else large)
-        await stranger.device.recv()
+        await asyncio.wait_for(stranger.device.recv(), 10)
     assert closed.value.rcvd is not None and closed.value.rcvd.code == 1009
     await stranger.owner.until(lambda: stranger.owner.gone)
     assert [event.reason for event in stranger.owner.events if isinstance(event, Malformed)] == [
