@@ -150,6 +150,12 @@ async def _needs_approval(question: _Question) -> NeedsApproval:
     if request is not None and request.state is ApprovalState.REJECTED:
         why = f": {request.reason.rstrip('.')}" if request.reason else ""
         return NeedsApproval(f"{request.by} rejected step {question.step}{why}.", request=asked)
+    if request is not None and request.state is ApprovalState.APPROVED:
+        # The authority looked: it is the caller's own, or was used up by a call.
+        sentence = (
+            f"The approval of {request.by} does not count for step {question.step}: it is the caller's own, or used."
+        )
+        return NeedsApproval(f"{sentence} Another person is to approve it.", request=asked)
     return NeedsApproval(f"Step {question.step} waits for a person's approval.", request=asked)
 
 

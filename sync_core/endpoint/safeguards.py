@@ -5,6 +5,7 @@ Each function that is declared takes the tool's arguments by name, as many of th
 
 import asyncio
 import inspect
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
 
@@ -17,6 +18,8 @@ from sync_core.ids import check_name
 from sync_core.values import canonical
 
 __all__ = ["FENCING_TOKEN", "IDEMPOTENCY_KEY", "Declared", "Named", "Probed", "Releases", "Safeguards", "builtins_of"]
+
+_logger = logging.getLogger("segue.tools")
 
 IDEMPOTENCY_KEY = "idempotency_key"
 """A tool parameter of this name is filled in by the endpoint; models never see it and no digest holds it."""
@@ -124,10 +127,14 @@ class Safeguards:
             return ""
         try:
             label = self._label(result)
-        except Exception:
-            # The call happened, whatever its label may be.
+        except Exception as error:
+            # The call happened, whatever its label may be; but nothing can release it by a label that is not there.
+            _logger.warning("The label of the tool %s raised %s: the call has none.", self._tool, type(error).__name__)
             return ""
-        return label[:_LABEL_CHARS_MAX] if isinstance(label, str) else ""
+        if not isinstance(label, str):
+            _logger.warning("The label of the tool %s is no text: the call has none.", self._tool)
+            return ""
+        return label[:_LABEL_CHARS_MAX]
 
     async def probe(self, arguments: Mapping[str, object], idempotency_key: str) -> Probed:
         """Ask the outside system what became of a call; raises what the probe raises, `ValueRefused` for no answer."""

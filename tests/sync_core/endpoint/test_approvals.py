@@ -173,6 +173,22 @@ async def test_nobody_approves_a_call_of_their_own(office: Office, bank: Bank) -
     assert await there.call("pay", bank.pay_approved, 100) == "paid 100"
 
 
+async def test_the_callers_own_approval_does_not_count_and_says_so(office: Office, bank: Bank) -> None:
+    pc = await office.end("pc", Role.APPROVE)
+    there = await pc.task(KEY, create=True)
+    request = await asked(there, bank)
+    await there.approve(request)
+    await office.synced()
+    with pytest.raises(NeedsApproval, match="The approval of pc does not count for step pay"):
+        await there.call("pay", bank.pay_approved, 100)
+    assert bank.paid == []
+    boss = await office.end("boss", Role.APPROVE)
+    await office.synced()
+    await (await boss.task(KEY)).approve(request)
+    await office.synced()
+    assert await there.call("pay", bank.pay_approved, 100) == "paid 100"
+
+
 async def test_a_rejection_is_told_with_its_reason_and_a_later_yes_counts(office: Office, bank: Bank) -> None:
     there = await (await office.end("pc")).task(KEY, create=True)
     request = await asked(there, bank)

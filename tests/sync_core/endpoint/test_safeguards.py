@@ -49,10 +49,16 @@ def test_what_is_released_is_named_as_an_entity_and_a_text_as_a_label_too() -> N
     assert book.safeguards.released(book.bind(("ann", []), {}).named()) == ()
 
 
-def test_a_label_is_a_text_of_the_result_and_never_stands_in_the_way() -> None:
+def test_a_label_is_a_text_of_the_result_and_never_stands_in_the_way(caplog: pytest.LogCaptureFixture) -> None:
     assert book.safeguards.label_of({"id": "HATHAT"}) == "HATHAT"
-    assert book.safeguards.label_of({}) == ""
-    assert book.safeguards.label_of({"id": 5}) == ""
+    with caplog.at_level("WARNING", "segue.tools"):
+        assert book.safeguards.label_of({}) == ""
+        assert book.safeguards.label_of({"id": 5}) == ""
+    # Once each, and nothing of what the result says.
+    assert [record.getMessage().partition(":")[0] for record in caplog.records] == [
+        "The label of the tool book raised KeyError",
+        "The label of the tool book is no text",
+    ]
     assert cancel.safeguards.label_of(1) == ""
 
 

@@ -4,13 +4,7 @@ import pytest
 
 from sync_core.document.calls import CallBegun, CallRecorded, CallState
 from sync_core.document.slots import CandidateStatus, Slot
-from sync_core.entry import (
-    CallOutcome,
-    Effect,
-    EntryKind,
-    VersionDecision,
-    decode_record,
-)
+from sync_core.entry import CallOutcome, Effect, EntryKind, VersionDecision, decode_record
 from sync_core.errors import (
     InDoubt,
     KeyReused,
