@@ -31,13 +31,19 @@ _PREFIX = "segue-bench"
 _STEP_S = 0.005
 _WAITING_MAX = 4_096
 """Updates of one device that may wait for their receipts before what is due is held back."""
+_SETTLE_S = 30
 _LIFTED = ("connections_per_address", "connections", "connections_before_login")
 _LIFTED_TO = "100000"
 _TOKEN_HOURS = 1.0
+_LEFT = "What was written is left: at the relay, segue relay purge --db FILE --subject {subject} --task {tasks} --yes"
 
 
 class Measured(msgspec.Struct, frozen=True):
-    """What a load came to. Rates are updates a second; latencies are in milliseconds, None where nothing came."""
+    """What a load came to. Rates are updates a second; latencies are in milliseconds, None where nothing came.
+
+    What is offered counts up to the last update, what is receipted and delivered up to the last receipt.
+    `stored_bytes` are those of the stored updates; `stopped` says why it ended before its time, '' if it did not.
+    """
 
     devices: int
     tasks: int
@@ -51,14 +57,16 @@ class Measured(msgspec.Struct, frozen=True):
     receipt_max_ms: float | None
     propagation_p50_ms: float | None
     propagation_p99_ms: float | None
+    stored_bytes: int
     held_back: int
     refused: int
     unbounded: bool
+    stopped: str
 
     @property
     def carried(self) -> bool:
         """Whether all that was offered was stored."""
-        return not self.held_back and not self.refused
+        return not (self.held_back or self.refused or self.stopped)
 
 
 def run(argv: Sequence[str], environment: Mapping[str, str]) -> int:
@@ -106,29 +114,38 @@ def _parser() -> argparse.ArgumentParser:
 
 
 async def _measure(options: argparse.Namespace, environment: Mapping[str, str]) -> Measured:
-    async with AsyncExitStack() as stack:
-        own = options.url is None
-        url = await stack.enter_async_context(_own_relay()) if own else options.url
-        run_id = secrets.token_hex(4)
-        tally = Tally()
-        devices: list[Device] = []
-        for number in range(options.devices):
-            name = f"bench-{number}"
-            task = f"{_PREFIX}/{run_id}/{number % options.tasks}"
-            writer = secrets.randbits(52) | 1 << 20
-            device = Device(tally, options.subject, task, name, writer, options.bytes)
-            token = "" if own else _token(options, environment, name)
-            stack.push_async_callback(device.close)
-            await device.open(url, token)
-            devices.append(device)
+    own = options.url is None
+    run_id = secrets.token_hex(4)
+    tasks = [f"{_PREFIX}/{run_id}/{number}" for number in range(options.tasks)]
+    tally = Tally()
+
+    @asynccontextmanager
+    async def device(name: str, task: str) -> AsyncIterator[Device]:
+        writer = secrets.randbits(52) | 1 << 20
+        opened = Device(tally, options.subject, task, name, writer, options.bytes)
         try:
-            result = await _load(devices, tally, options)
-            for device in () if own else devices[: options.tasks]:
-                await device.purge()
+            await opened.open(url, "" if own else _token(options, environment, name))
+            yield opened
+        finally:
+            await opened.close()
+
+    async with AsyncExitStack() as outer:
+        url = await outer.enter_async_context(_own_relay()) if own else options.url
+        async with AsyncExitStack() as stack:
+            devices = [
+                await stack.enter_async_context(device(f"bench-{number}", tasks[number % options.tasks]))
+                for number in range(options.devices)
+            ]
+            measured = await _load(devices, tally, options)
+        try:
+            for task in () if own else tasks:
+                # A device of its own: those of the load may have used up what they may send in a minute.
+                async with device("bench-purge", task) as last:
+                    await last.purge()
         except LoadFailed as error:
-            left = "" if own else f" What was written is left below {_PREFIX}/{run_id}: purge it."
-            raise LoadFailed(f"{error}{left}") from None
-        return result
+            left = f"{error} {_LEFT.format(subject=options.subject, tasks=f'{_PREFIX}/{run_id}/N')}"
+            raise LoadFailed(f"{measured.stopped} {left}" if measured.stopped else left) from None
+    return measured
 
 
 def _token(options: argparse.Namespace, environment: Mapping[str, str], name: str) -> str:
@@ -176,9 +193,12 @@ async def _own_relay() -> AsyncIterator[str]:
 
 
 async def _load(devices: Sequence[Device], tally: Tally, options: argparse.Namespace) -> Measured:
+    """Put the load on, wait for what is under way, and return what it came to; also if it was stopped."""
     began_s = time.monotonic()
     until_s = began_s + options.seconds
+    offered_s = 0.0
     showing = asyncio.ensure_future(_show(tally, began_s, options)) if sys.stderr.isatty() else None
+    stopped = ""
     try:
         async with asyncio.TaskGroup() as group:
             if options.rate:
@@ -186,32 +206,37 @@ async def _load(devices: Sequence[Device], tally: Tally, options: argparse.Names
             else:
                 for device in devices:
                     group.create_task(device.write_on(until_s))
-        took_s = time.monotonic() - began_s
+        offered_s = time.monotonic() - began_s
         # What was sent is waited for, so that nothing is counted as lost that is only late.
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(_SETTLE_S):
             for device in devices:
                 await device.settled()
     except* LoadFailed as failed:
-        raise LoadFailed(str(failed.exceptions[0])) from None
+        stopped = str(failed.exceptions[0])
     except* TimeoutError:
-        raise LoadFailed("Receipts were missing half a minute after the last update.") from None
+        stopped = f"Receipts were missing {_SETTLE_S} s after the last update."
     finally:
         if showing is not None:
             showing.cancel()
             print("\r" + " " * 60 + "\r", end="", file=sys.stderr, flush=True)
-    return _measured(tally, options, took_s)
+    all_s = time.monotonic() - began_s
+    return _measured(tally, options, offered_s or all_s, all_s, stopped)
 
 
 async def _at_a_rate(devices: Sequence[Device], tally: Tally, rate: float, began_s: float, until_s: float) -> None:
     """Have the devices write in turn, each update when it is due."""
     number = 0
+    most = _WAITING_MAX * len(devices)
     while (now_s := time.monotonic()) < until_s:
+        # However long the last step took, what is due is not kept beyond what may wait anyway.
+        first, number = number, int((now_s - began_s) * rate) + 1
+        taken = min(number - first, most)
+        tally.offered += number - first
+        tally.held_back += number - first - taken
         due: list[list[int]] = [[] for _ in devices]
-        while (due_s := began_s + number / rate) <= now_s:
-            due[number % len(devices)].append(int(due_s * 1e9))
-            number += 1
+        for each in range(number - taken, number):
+            due[each % len(devices)].append(int((began_s + each / rate) * 1e9))
         for device, moments in zip(devices, due, strict=True):
-            tally.offered += len(moments)
             room = max(0, _WAITING_MAX - device.waiting)
             tally.held_back += len(moments[room:])
             if moments[:room]:
@@ -230,24 +255,26 @@ async def _show(tally: Tally, began_s: float, options: argparse.Namespace) -> No
 # --- what it came to --------------------------------------------------------------------------------------------------
 
 
-def _measured(tally: Tally, options: argparse.Namespace, took_s: float) -> Measured:
+def _measured(tally: Tally, options: argparse.Namespace, offered_s: float, all_s: float, stopped: str) -> Measured:
     receipts, ways = sorted(tally.receipt_ms), sorted(tally.propagation_ms)
     return Measured(
         devices=options.devices,
         tasks=options.tasks,
         value_bytes=options.bytes,
-        seconds=took_s,
-        offered_rate=tally.offered / took_s,
-        receipted_rate=tally.receipted / took_s,
-        delivered_rate=tally.delivered / took_s,
+        seconds=all_s,
+        offered_rate=tally.offered / offered_s,
+        receipted_rate=tally.receipted / all_s,
+        delivered_rate=tally.delivered / all_s,
         receipt_p50_ms=_percentile(receipts, 0.5),
         receipt_p99_ms=_percentile(receipts, 0.99),
         receipt_max_ms=_percentile(receipts, 1.0),
         propagation_p50_ms=_percentile(ways, 0.5),
         propagation_p99_ms=_percentile(ways, 0.99),
+        stored_bytes=tally.stored_bytes,
         held_back=tally.held_back,
         refused=tally.refused,
         unbounded=not options.rate,
+        stopped=stopped,
     )
 
 
@@ -279,15 +306,20 @@ def _told(measured: Measured, options: argparse.Namespace) -> int:
             ("p50", measured.propagation_p50_ms),
             ("p99", measured.propagation_p99_ms),
         ),
+        f"{'stored':10} {measured.stored_bytes / 2**20:10,.1f} MiB",
         f"{'held back':10} {measured.held_back:10,}",
+        f"{'refused':10} {measured.refused:10,}",
         "",
         _verdict(measured),
     ]
-    return answer({**msgspec.to_builtins(measured), "carried": measured.carried}, lines, options.json)
+    answer({**msgspec.to_builtins(measured), "carried": measured.carried}, lines, options.json)
+    return int(bool(measured.stopped))
 
 
 def _verdict(measured: Measured) -> str:
     late = f"99 of 100 receipts within {measured.receipt_p99_ms or 0:.0f} ms"
+    if measured.stopped:
+        return f"It was stopped after {measured.seconds:.1f} s: {measured.stopped}"
     if measured.unbounded:
         return f"It carries about {measured.receipted_rate:,.0f} durable updates a second, {late}."
     if measured.carried:

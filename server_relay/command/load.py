@@ -30,7 +30,6 @@ from sync_core.frames import (
     Receipt,
     Refusal,
     Refused,
-    Welcome,
 )
 from sync_core.ids import StreamName, stream_id
 from sync_core.limits import FRAME_BYTES_MAX
@@ -42,7 +41,8 @@ _SAMPLES_MAX = 1_000_000
 _JOINED_MAX = 64
 _DUE = re.compile(rb'"v":"([0-9]{20}):')
 _STAMP_BYTES = 22
-_LIMITS = "The relay's settings ..._per_minute_max bound it: raise them for the time of the bench."
+_EXCEEDED = re.compile("too many ([a-z]+) in a minute")
+_LIMITS = "Its setting {name}_per_minute_max bounds that: raise it for the time of the bench, or offer less."
 _CONNECTIONS = " Its settings connections_per_address_max and connections_max bound them."
 
 
@@ -54,13 +54,14 @@ class Tally:
     """What all devices together did. Latencies are in milliseconds; beyond a million only their count goes on."""
 
     def __init__(self) -> None:
-        self.offered = self.sent = self.receipted = self.delivered = self.refused = self.held_back = 0
+        self.offered = self.receipted = self.delivered = self.refused = self.held_back = self.stored_bytes = 0
         self.receipt_ms = array("d")
         self.propagation_ms = array("d")
 
-    def receipt(self, due_ns: int, now_ns: int) -> None:
+    def receipt(self, due_ns: int, now_ns: int, size_bytes: int) -> None:
         """Note that an update is stored."""
         self.receipted += 1
+        self.stored_bytes += size_bytes
         if len(self.receipt_ms) < _SAMPLES_MAX:
             self.receipt_ms.append((now_ns - due_ns) / 1e6)
 
@@ -84,12 +85,12 @@ class Device:
         self._writer = writer
         self._padding = "x" * max(0, size_bytes - _STAMP_BYTES)
         self._seq = 0
-        self._waiting: deque[tuple[int, int]] = deque()
+        self._waiting: deque[tuple[int, int, int]] = deque()
+        """What has no receipt yet: its number, when it was due, the size of its update."""
         self._room = asyncio.Event()
         self._ready = asyncio.Event()
         self._heads: Heads | None = None
         self._failure = ""
-        self.role = ""
 
     @property
     def waiting(self) -> int:
@@ -126,8 +127,9 @@ class Device:
         for start in range(0, len(due_ns), _JOINED_MAX):
             part = due_ns[start : start + _JOINED_MAX]
             entries = tuple(self._entry(due) for due in part)
-            self._waiting.extend((self._seq - len(part) + number + 1, due) for number, due in enumerate(part))
-            self._tally.sent += len(part)
+            self._waiting.extend(
+                (entry.writer_seq, due, len(entry.payload)) for entry, due in zip(entries, part, strict=True)
+            )
             try:
                 await self._socket.send(encode([Push(self._task, entries)]))
             except ConnectionClosed:
@@ -212,14 +214,14 @@ class Device:
                 self._tally.refused += 1
                 self._fail(frame.sentence)
             case Refused():
-                advice = _LIMITS if frame.code == "limit" else frame.hint
+                exceeded = _EXCEEDED.search(frame.sentence)
+                advice = _LIMITS.format(name=exceeded[1]) if exceeded is not None else frame.hint
                 self._fail(" ".join(part for part in (frame.sentence, advice) if part))
-            case Welcome():
-                self.role = frame.role
 
     def _stored(self, seq: int, now_ns: int) -> None:
         while self._waiting and self._waiting[0][0] <= seq:
-            self._tally.receipt(self._waiting.popleft()[1], now_ns)
+            _, due_ns, size_bytes = self._waiting.popleft()
+            self._tally.receipt(due_ns, now_ns, size_bytes)
         self._room.set()
 
 
