@@ -1,4 +1,4 @@
-"""What a relay receipted is there after kill -9, and what it did not is taken once when it comes again (SE-06, RS-04)."""
+"""What a relay receipted is there after kill -9; what it did not is taken once on the next push (SE-06, RS-04)."""
 
 import asyncio
 import json
