@@ -44,13 +44,17 @@ async def flood(port: int, header: bytes) -> bool:
         await reader.readuntil(b"\r\n\r\n")
         opened = True
         answer = asyncio.ensure_future(reader.read(1_024))
-        writer.write(header)
-        for _ in range(FLOOD_BYTES // len(_CHUNK)):
-            writer.write(_CHUNK)
-            await writer.drain()
-            if answer.done():
-                break
-        await answer
+        try:
+            writer.write(header)
+            for _ in range(FLOOD_BYTES // len(_CHUNK)):
+                writer.write(_CHUNK)
+                await writer.drain()
+                if answer.done():
+                    break
+        finally:
+            # An error that nobody took would be logged, and what is logged counts as held.
+            await asyncio.wait([answer])
+            answer.exception()
     writer.transport.abort()
     return opened
 
