@@ -32,6 +32,8 @@ _SAMPLE_S = 1.0
 _WATCHED_FROM = 0.55
 """Part of the time after which nothing is warming up any more, and the relay is not restarted."""
 _MEMORY_PART, _MEMORY_BASE = 0.10, 8 * 1024 * 1024
+_RELAY_CACHE = 16 * 1024 * 1024
+"""The relay's store has a cache of this size, which fills slowly after each start."""
 _HANDLES_PART, _HANDLES_BASE = 0.02, 8
 
 
@@ -113,8 +115,8 @@ class _Soak:
             self._proxy.connections,
             self._ends[signal.SIGTERM],
             self._ends[signal.SIGKILL],
-            *_trends(self._relay_samples),
-            *_trends(self._own_samples),
+            *_trends(self._relay_samples, _MEMORY_BASE + _RELAY_CACHE),
+            *_trends(self._own_samples, _MEMORY_BASE),
             files=(middle[0], end[0]),
             stored_bytes=(middle[1], end[1]),
             heal_s=heal_s,
@@ -155,9 +157,9 @@ class _Soak:
         return len(kept), sum(file.stat().st_size for file in files)
 
 
-def _trends(samples: list[Sample]) -> tuple[Trend, Trend]:
+def _trends(samples: list[Sample], base: int) -> tuple[Trend, Trend]:
     at_s = [one.at_s for one in samples]
-    memory = trend(at_s, [float(one.memory_bytes) for one in samples], part=_MEMORY_PART, base=_MEMORY_BASE)
+    memory = trend(at_s, [float(one.memory_bytes) for one in samples], part=_MEMORY_PART, base=base)
     handles = trend(at_s, [float(one.handles) for one in samples], part=_HANDLES_PART, base=_HANDLES_BASE)
     return memory, handles
 
