@@ -9,7 +9,7 @@ SOURCES := sync_core server_relay clients tests
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help venv demo test bench bench-peers simulate soak clean
+.PHONY: help venv demo test bench bench-peers simulate soak campaigns clean
 
 help:
 	@echo "make demo                    install, then run the demo: a task is carried from a killed phone to a desktop"
@@ -18,6 +18,7 @@ help:
 	@echo "make bench-peers             the relay against its peers, which npm and pip install below .bench; takes an hour"
 	@echo "make simulate SECONDS=600    the simulation on fresh seeds, as long as you like"
 	@echo "make soak SECONDS=600        200 devices on flapping links for ten minutes: nothing is lost, nothing grows"
+	@echo "make campaigns               what is too long for every day: a thousand kills, a million mutants"
 	@echo "make venv                    only make .venv, with all that the tests need"
 	@echo "make clean                   remove .venv and whatever else was made"
 
@@ -59,6 +60,9 @@ bench-peers: $(VENV)/tests.stamp
 
 simulate: $(VENV)/tests.stamp
 	@$(BIN)/python -m tests.simulation --seconds $(SECONDS)
+
+campaigns: $(VENV)/tests.stamp
+	@$(BIN)/python -m pytest -m campaign --timeout 3600
 
 soak: $(VENV)/tests.stamp
 	@$(BIN)/python -m tests.soak --seconds $(SECONDS) --endpoints $(ENDPOINTS)

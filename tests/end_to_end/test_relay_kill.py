@@ -1,10 +1,8 @@
 """What a relay receipted is there after kill -9; what it did not is taken once on the next push (SE-06, RS-04)."""
 
 import asyncio
-import json
+import os
 import signal
-import sys
-from asyncio.subprocess import PIPE, Process
 from pathlib import Path
 from random import Random
 
@@ -14,29 +12,10 @@ from websockets.exceptions import ConnectionClosed
 from sync_core.entry import Entry
 from sync_core.frames import Heads, Push, Receipt
 from tests.server_relay.wire_client import WireClient, history_entry
+from tests.soak.relay_process import RelayProcess
 
 ENTRIES = 400
 WRITERS = 4
-
-
-class RelayProcess:
-    """A relay in a process of its own, on one file, that can be killed and started again."""
-
-    def __init__(self, db: Path) -> None:
-        self._db = db
-        self._process: Process | None = None
-        self.port = 0
-
-    async def start(self) -> None:
-        arguments = ("-m", "server_relay", "--db", str(self._db), "--port", "0", "--json")
-        self._process = await asyncio.create_subprocess_exec(sys.executable, *arguments, stdout=PIPE)
-        assert self._process.stdout is not None
-        self.port = json.loads(await self._process.stdout.readline())["port"]
-
-    async def stop(self, number: signal.Signals) -> None:
-        assert self._process is not None
-        self._process.send_signal(number)
-        await self._process.wait()
 
 
 class Progress:
@@ -120,10 +99,10 @@ def check(log: dict[int, tuple[int, int]], devices: list[Device], *, all_stored:
         assert not all_stored or len(seqs) == ENTRIES
 
 
-@pytest.mark.parametrize(("number", "seed"), [(signal.SIGKILL, 1), (signal.SIGKILL, 2), (signal.SIGTERM, 3)])
-async def test_a_receipt_outlives_the_relay(tmp_path: Path, number: signal.Signals, seed: int) -> None:
+async def kill_again_and_again(folder: Path, number: signal.Signals, seed: int) -> int:
+    """End a relay after a random number of receipts until all is receipted; return how often that was."""
     rng = Random(seed)
-    relay, progress = RelayProcess(tmp_path / "relay.db"), Progress()
+    relay, progress = RelayProcess(folder / "relay.db", folder / "relay.log"), Progress()
     devices = [Device(count, progress) for count in range(WRITERS)]
     kills = 0
     while progress.count < ENTRIES * WRITERS:
@@ -136,8 +115,24 @@ async def test_a_receipt_outlives_the_relay(tmp_path: Path, number: signal.Signa
         await relay.stop(number)
         kills += 1
         await asyncio.gather(*running)
-    assert kills >= 4
     await relay.start()
     for task in ("task-0", "task-1"):
         check(await log_of(relay.port, task), [device for device in devices if device.task == task], all_stored=True)
     await relay.stop(signal.SIGTERM)
+    return kills
+
+
+@pytest.mark.parametrize(("number", "seed"), [(signal.SIGKILL, 1), (signal.SIGKILL, 2), (signal.SIGTERM, 3)])
+async def test_a_receipt_outlives_the_relay(tmp_path: Path, number: signal.Signals, seed: int) -> None:
+    assert await kill_again_and_again(tmp_path, number, seed) >= 4
+
+
+@pytest.mark.campaign
+async def test_a_receipt_outlives_a_thousand_kills(tmp_path: Path) -> None:
+    """RS-04, at full length."""
+    seed = kills = 0
+    while kills < int(os.environ.get("SEGUE_RELAY_KILLS", "1000")):
+        seed += 1
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        kills += await kill_again_and_again(folder, signal.SIGKILL, 1_000 + seed)
