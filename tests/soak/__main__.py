@@ -2,7 +2,8 @@
 
 Half of the time the relay is ended again and again, by SIGTERM and by SIGKILL; then it runs on, and memory and open
 handles of both processes are watched to the end. Exits 1 if something was lost, somebody did not converge, or something
-grew. What must grow, the stored entries, is told and not judged.
+grew. What must grow is told and not judged: the stored entries, and the pages of them that SQLite keeps in memory,
+which are bounded for each store.
 """
 
 import argparse
@@ -24,21 +25,24 @@ import msgspec
 from tests.soak.fleet import Fleet, Verdict
 from tests.soak.proxy import FlappingProxy
 from tests.soak.relay_process import RelayProcess
-from tests.soak.trend import Sample, Trend, sample, trend
+from tests.soak.trend import Sample, Trend, cache_bytes, sample, trend
 
 __all__ = ["Report", "main", "soak"]
 
 _SAMPLE_S = 1.0
 _WATCHED_FROM = 0.55
 """Part of the time after which nothing is warming up any more, and the relay is not restarted."""
-_MEMORY_PART, _MEMORY_BASE = 0.10, 8 * 1024 * 1024
-_RELAY_CACHE = 16 * 1024 * 1024
-"""The relay's store has a cache of this size, which fills slowly after each start."""
-_HANDLES_PART, _HANDLES_BASE = 0.02, 8
+_MEMORY = (0.10, 8 * 1024 * 1024)
+_HANDLES = (0.02, 8)
+"""What a row may rise: this part of its mean, and this on top."""
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What the soak came to. Sizes in bytes; `files` are those in the folder at the middle and at the end."""
+    """What the soak came to. Sizes in bytes; `files` are those in the folder at the middle and at the end.
+
+    Memory is told without `caches`, the pages that SQLite keeps for the relay and for all devices, as they are at the
+    end.
+    """
 
     seed: int
     seconds: float
@@ -52,6 +56,7 @@ class Report(msgspec.Struct, frozen=True):
     relay_handles: Trend
     devices_memory: Trend
     devices_handles: Trend
+    caches: tuple[int, int]
     files: tuple[int, int]
     stored_bytes: tuple[int, int]
     heal_s: float
@@ -115,8 +120,9 @@ class _Soak:
             self._proxy.connections,
             self._ends[signal.SIGTERM],
             self._ends[signal.SIGKILL],
-            *_trends(self._relay_samples, _MEMORY_BASE + _RELAY_CACHE),
-            *_trends(self._own_samples, _MEMORY_BASE),
+            *_trends(self._relay_samples),
+            *_trends(self._own_samples),
+            caches=(self._relay_samples[-1].cached, self._own_samples[-1].cached),
             files=(middle[0], end[0]),
             stored_bytes=(middle[1], end[1]),
             heal_s=heal_s,
@@ -143,8 +149,8 @@ class _Soak:
             await asyncio.sleep(_SAMPLE_S)
             if at_s >= self._seconds * _WATCHED_FROM and self._relay.pid:
                 self._middle = self._middle or self._on_disk()
-                self._relay_samples.append(sample(self._relay.pid, at_s))
-                self._own_samples.append(sample(os.getpid(), at_s))
+                self._relay_samples.append(sample(self._relay.pid, at_s, await self._relay.cache_bytes()))
+                self._own_samples.append(sample(os.getpid(), at_s, cache_bytes()))
             if self._progress:
                 print(f"\r{at_s:5.0f} of {self._seconds:.0f} s", end="", file=sys.stderr, flush=True)
         if self._progress:
@@ -157,11 +163,13 @@ class _Soak:
         return len(kept), sum(file.stat().st_size for file in files)
 
 
-def _trends(samples: list[Sample], base: int) -> tuple[Trend, Trend]:
-    at_s = [one.at_s for one in samples]
-    memory = trend(at_s, [float(one.memory_bytes) for one in samples], part=_MEMORY_PART, base=base)
-    handles = trend(at_s, [float(one.handles) for one in samples], part=_HANDLES_PART, base=_HANDLES_BASE)
-    return memory, handles
+def _trends(samples: list[Sample]) -> tuple[Trend, Trend]:
+    memory = _trend(samples, [one.memory_bytes - one.cached for one in samples], *_MEMORY)
+    return memory, _trend(samples, [one.handles for one in samples], *_HANDLES)
+
+
+def _trend(samples: list[Sample], figures: list[int], part: float, base: float) -> Trend:
+    return trend([one.at_s for one in samples], list(map(float, figures)), part=part, base=base)
 
 
 async def soak(folder: Path, *, seconds: float, endpoints: int, seed: int, progress: bool = False) -> Report:
@@ -203,6 +211,7 @@ def _lines(report: Report) -> list[str]:
         ("handles, devices", report.devices_handles, 1, ""),
     ]
     before, after = report.stored_bytes
+    relay, own = report.caches
     return [
         f"{report.endpoints} devices for {report.seconds:g} s, seed {report.seed}: {report.written:,} writes,"
         f" {report.links_cut:,} links cut of {report.connections:,},"
@@ -214,6 +223,7 @@ def _lines(report: Report) -> list[str]:
             f"  {'flat' if one.is_flat else 'GROWS'}"
             for name, one, unit, what in rows
         ),
+        f"{'pages of SQLite':18} {own / 2**20:9.1f} MiB  of the devices, {relay / 2**20:.1f} of the relay",
         f"{'files':18} {report.files[1]:9}      before {report.files[0]}",
         f"{'stored (grows)':18} {after / 2**20:9.1f} MiB  before {before / 2**20:.1f}",
         "",

@@ -138,8 +138,8 @@ class Fleet:
         total = sum(map(len, self._lines.values()))
         return Verdict(len(self._lines), total, missing, twice, apart, tuple(faults[:5]))
 
-    async def _content(self, device: Endpoint, key: str) -> tuple[str, tuple[tuple[str, str], ...]]:
-        """Open a task, which waits for all that the relay has of it, and return what it says."""
+    async def _content(self, device: Endpoint, key: str) -> tuple[str, tuple[tuple[str, str], ...], str]:
+        """Open a task, which waits for all that the relay has of it, and return what it says, and its digest."""
         async with device.task(key) as task:
             slots = sorted((name, str(slot.value)) for name, slot in task.view.slots.items())
-            return task.view.notes[_NOTE].text, tuple(slots)
+            return task.view.notes[_NOTE].text, tuple(slots), str((await device.stored(key)).digest)
