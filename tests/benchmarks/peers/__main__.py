@@ -26,7 +26,7 @@ _SERVER_CORE, _LOAD_CORE = 0, 1
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure the chosen servers and print the table; returns 1 if a workload failed."""
+    """Measure the chosen servers and print the table, on Ctrl-C of what there is; returns 1 if a workload failed."""
     options = _parser().parse_args(argv)
     workloads: dict[str, Callable[[Server], object]] = {
         "w1": lambda server: one_room(server, options.seconds),
@@ -41,11 +41,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         machine = describe(Path(folder))
     _prepare()
     results: dict[str, Results] = {}
-    for name in options.only or list(TARGETS):
-        results[name] = Results()
-        for workload in options.work or list(workloads):
-            if _applies(name, workload):
-                _measure(name, workload, workloads[workload], results[name], options.peers)
+    try:
+        for name in options.only or list(TARGETS):
+            results[name] = Results()
+            for workload in options.work or list(workloads):
+                if _applies(name, workload):
+                    _measure(name, workload, workloads[workload], results[name], options.peers)
+    except KeyboardInterrupt:
+        print("stopped: this is what was measured until then", file=sys.stderr)
     date = datetime.datetime.now(datetime.UTC).date().isoformat()
     print(as_json(machine, date, results) if options.json else as_markdown(machine, date, results))
     return int(any(one.failed for one in results.values()))
