@@ -100,7 +100,7 @@ class Peer(asyncio.Protocol):
         self._in_bytes = 0
         self._reading = True
         self._writable = True
-        self._fragments: list[bytes] = []
+        self._fragments: bytearray | None = None
         self._closing: tuple[int, str] | None = None
         self._deadline_s: float | None = monotonic() + _OPENING_S
         self._moved_s = monotonic()
@@ -163,7 +163,7 @@ class Peer(asyncio.Protocol):
         unsent_bytes = self.out_bytes
         connected: socket | None = self._transport.get_extra_info("socket")
         if connected is not None:
-            with suppress(OSError):
+            with suppress(OSError, ValueError):
                 held = fcntl.ioctl(connected.fileno(), termios.TIOCOUTQ, bytes(4))
                 unsent_bytes += struct.unpack("i", held)[0]
         return unsent_bytes
@@ -218,12 +218,13 @@ class Peer(asyncio.Protocol):
         if frame.opcode not in (Opcode.BINARY, Opcode.TEXT, Opcode.CONT):
             return
         message = bytes(frame.data)
-        if self._fragments or not frame.fin:
-            self._fragments.append(message)
+        if self._fragments is not None or not frame.fin:
+            # One array: a fragment without a byte costs nothing, however many come.
+            self._fragments = self._fragments if self._fragments is not None else bytearray()
+            self._fragments += message
             if not frame.fin:
                 return
-            message = b"".join(self._fragments)
-            self._fragments.clear()
+            message, self._fragments = bytes(self._fragments), None
         size = len(message)
         self._in_bytes += size
         try:

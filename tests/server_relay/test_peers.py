@@ -101,6 +101,12 @@ async def test_a_message_in_fragments_is_one_message(pair: Pair) -> None:
     assert pair.owner.events == [Received(1, Unfollow("a"), len(_UNFOLLOW))]
 
 
+async def test_fragments_without_a_byte_are_none(pair: Pair) -> None:
+    await pair.device.send([b"", _UNFOLLOW[:3], *[b""] * 1_000, _UNFOLLOW[3:], b""])
+    await pair.owner.until(lambda: bool(pair.owner.events))
+    assert pair.owner.events == [Received(1, Unfollow("a"), len(_UNFOLLOW))]
+
+
 async def test_text_is_malformed_whole_or_in_fragments(pair: Pair) -> None:
     await pair.device.send("text")
     await pair.device.send(["te", "xt"])
