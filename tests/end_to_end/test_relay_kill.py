@@ -124,7 +124,7 @@ async def kill_again_and_again(folder: Path, number: signal.Signals, seed: int) 
 
 @pytest.mark.parametrize(("number", "seed"), [(signal.SIGKILL, 1), (signal.SIGKILL, 2), (signal.SIGTERM, 3)])
 async def test_a_receipt_outlives_the_relay(tmp_path: Path, number: signal.Signals, seed: int) -> None:
-    assert await kill_again_and_again(tmp_path, number, seed) >= 4
+    assert await kill_again_and_again(tmp_path, number, seed) >= 3
 
 
 @pytest.mark.campaign
