@@ -195,7 +195,7 @@ class Peer(asyncio.Protocol):
                 events.append(Malformed(self.conn, sentence, "too_large"))
                 if self._is_stranger:
                     # Nobody reads on for a stranger only to throw it away.
-                    self._transport.close()
+                    self._end()
         if events:
             self._owner.received(self, events, self._in_bytes - before_bytes)
             self._throttle()
@@ -319,6 +319,11 @@ class Peer(asyncio.Protocol):
             elif self._transport.can_write_eof():
                 self._transport.write_eof()
             else:
-                self._transport.close()
+                self._end()
         if self._deadline_s is None and self._protocol.state is not State.OPEN:
             self._deadline_s = monotonic() + _CLOSE_GRACE_S
+
+    def _end(self) -> None:
+        """Close the transport once all is written. asyncio's one for TLS is of no use any more after a second time."""
+        if not self._transport.is_closing():
+            self._transport.close()

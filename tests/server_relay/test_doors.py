@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 from msgspec.structs import replace
 from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed
 
 from server_relay.config import RelaySettings
 from server_relay.doors import TlsFiles, raise_open_files
@@ -23,6 +24,7 @@ from server_relay.server import RelayServer, serve
 from server_relay.sessions import CLOSE_POLICY
 from sync_core.errors import ValueRefused
 from sync_core.frames import Hello, Login, Refused
+from sync_core.limits import LOGIN_MESSAGE_BYTES_MAX
 from sync_core.wire import decode_relay, encode
 from tests.server_relay.wire_client import WireClient
 
@@ -214,6 +216,21 @@ async def test_a_relay_with_a_certificate_speaks_tls_only(settings: RelaySetting
     old = trusting(cert_file)
     old.maximum_version = ssl.TLSVersion.TLSv1_2
     assert await welcomed(relay.port, old) == "Welcome"
+    await relay.close()
+
+
+async def test_a_strangers_large_message_over_tls_ends_its_connection_only(
+    settings: RelaySettings, tmp_path: Path
+) -> None:
+    cert_file, key_file = certify(tmp_path)
+    relay = await serve(replace(settings, tls_cert=cert_file, tls_key=key_file))
+    context = trusting(cert_file)
+    async with connect(f"wss://localhost:{relay.port}", ssl=context, proxy=None, compression=None) as websocket:
+        await websocket.send(bytes(2 * LOGIN_MESSAGE_BYTES_MAX))
+        with pytest.raises(ConnectionClosed):
+            await asyncio.wait_for(websocket.recv(), 10)
+    assert await asyncio.wait_for(welcomed(relay.port, context), 10) == "Welcome"
+    assert (await relay.metrics()).counts["refused_too_large"] == 1
     await relay.close()
 
 
