@@ -140,7 +140,10 @@ def on_refusal(task: TaskReplica, frame: Refusal) -> None:
         return
     if entry is None:
         return
-    if frame.code is RefusalCode.GUARD and not task.outbox.is_first(key):
+    if frame.code is RefusalCode.ROLE and task.stream_of(frame.stream).behind:
+        # Perhaps the log has it, from before this file was restored: the verdict counts once what is there was read.
+        task.follow.resend = True
+    elif frame.code is RefusalCode.GUARD and not task.outbox.is_first(key):
         # What it stands on may have been lost on the way: the verdict counts once that is there.
         task.follow.resend = True
     elif frame.code is RefusalCode.BLOB_MISSING and entry.kind is EntryKind.SNAPSHOT and _is_absent(task, entry):

@@ -51,7 +51,6 @@ def start_epoch(task: TaskReplica, stream: StreamReplica, epoch: bytes) -> None:
     stream.enter(epoch)
     stream.head = 0
     stream.offer = stream.snapshot = None
-    stream.claim = None
     task.tell((LogChanged(task.key, stream.id),))
     task.reload()
 

@@ -99,6 +99,7 @@ class StreamReplica:
         if epoch != self.epoch:
             self.epoch = epoch
             self.head = 0
+            self.claim = None
             self.drop_held()
 
     def reset(self) -> None:

@@ -203,6 +203,20 @@ def test_a_verdict_on_bytes_counts_only_once_nothing_before_waits_for_its_receip
     assert phone.written(SetAside) == [SetAside(STATE, second.writer, 2, "guard", "no")]
 
 
+def test_that_a_reader_may_not_push_counts_only_once_the_log_was_read(phone: Solo, log: Log) -> None:
+    phone.append("n", "own\n")
+    (own,) = phone.unsent()
+    phone.drop_link()
+    phone.log_in()
+    phone.heads(StreamHead(StreamName.STATE, EPOCH, 5))
+    refuse(phone, own, RefusalCode.ROLE)
+    assert phone.written(SetAside) == []
+    assert phone.unsent() == [own]
+    phone.hear(log.frame(5, 5))
+    refuse(phone, own, RefusalCode.ROLE)
+    assert phone.written(SetAside) == [SetAside(STATE, own.writer, 1, "role", "no")]
+
+
 @pytest.mark.parametrize("code", [RefusalCode.WRITER_REUSED, RefusalCode.WRITER_CLOSED])
 def test_operations_under_an_id_that_somebody_else_used_are_written_again_once(phone: Solo, code: RefusalCode) -> None:
     phone.ask(c.WriteSlot(9, TASK, "a", '"x"', CandidateStatus.PROPOSED, frozenset()), Slot)

@@ -2,7 +2,7 @@
 
 from sync_core.entry import Entry, EntryKind, WriterRow
 from sync_core.ids import StreamName
-from sync_core.replica.stream import OwnPlace, StreamReplica, is_covered
+from sync_core.replica.stream import DigestClaim, OwnPlace, StreamReplica, is_covered
 
 
 def stream() -> StreamReplica:
@@ -54,3 +54,13 @@ def test_a_table_covers_rows_that_it_has_reached() -> None:
     assert not is_covered(rows, {})
     assert not is_covered(rows, {70_000: WriterRow(70_000, "phone", 5, 3)})
     assert is_covered(rows, {70_000: WriterRow(70_000, "phone", 9, 4)})
+
+
+def test_what_was_said_of_a_log_is_forgotten_with_it_also_where_nothing_of_it_was_read() -> None:
+    log = stream()
+    log.enter(b"first")
+    log.claim = DigestClaim(3, b"digest", "desktop")
+    log.enter(b"first")
+    assert log.claim is not None
+    log.enter(b"second")
+    assert log.claim is None
