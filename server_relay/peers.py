@@ -18,7 +18,7 @@ from time import monotonic
 from typing import Protocol, cast
 
 from websockets.exceptions import PayloadTooBig
-from websockets.frames import Frame, Opcode
+from websockets.frames import CloseCode, Frame, Opcode
 from websockets.http11 import Request
 from websockets.protocol import State
 from websockets.server import ServerProtocol
@@ -43,6 +43,11 @@ _IN_BYTES_MAX = 64 * 1024
 _TRANSPORT_BYTES_MAX = 64 * 1024
 """Bytes that the transport may hold before what follows waits here."""
 _MESSAGE_BYTES_MAX = FRAME_BYTES_MAX - 8
+_PARSED_BYTES = 16 * 1024
+"""How much of what was read is parsed at a time, so that a flood of small frames is seen soon."""
+_SMALL_BYTES = 512
+_SMALL_FRAMES_MAX = 1_000
+"""Pings, pongs, small fragments and malformed messages between two ticks: each costs about as much as a frame does."""
 
 
 def messages_of(frames: Sequence[bytes]) -> tuple[bytes, ...]:
@@ -101,6 +106,7 @@ class Peer(asyncio.Protocol):
         self._reading = True
         self._writable = True
         self._fragments: bytearray | None = None
+        self._small_frames = 0
         self._closing: tuple[int, str] | None = None
         self._deadline_s: float | None = monotonic() + _OPENING_S
         self._moved_s = monotonic()
@@ -139,6 +145,7 @@ class Peer(asyncio.Protocol):
     def tick(self, now_s: float) -> None:
         """Cut the connection if it did not open or close in time, or neither side has moved a byte for long; ping it
         in between. Who reads nothing while much waits for it is the relay's to judge."""
+        self._small_frames = 0
         if self._deadline_s is not None:
             if now_s >= self._deadline_s:
                 self._transport.abort()
@@ -178,14 +185,19 @@ class Peer(asyncio.Protocol):
         if self._is_stranger and self.written_bytes and self._closing is None:
             self._is_stranger = False
             protocol.max_message_size = FRAME_BYTES_MAX
-        protocol.receive_data(data)
         events: list[Received | Malformed] = []
         before_bytes = self._in_bytes
-        for event in protocol.events_received():
-            if isinstance(event, Frame):
-                self._take(event, events)
-            elif isinstance(event, Request):
-                self._shake_hands(event)
+        for start in range(0, len(data), _PARSED_BYTES):
+            protocol.receive_data(data if len(data) <= _PARSED_BYTES else data[start : start + _PARSED_BYTES])
+            for event in protocol.events_received():
+                if isinstance(event, Frame):
+                    self._take(event, events)
+                elif isinstance(event, Request):
+                    self._shake_hands(event)
+            if self._small_frames > _SMALL_FRAMES_MAX:
+                protocol.fail(CloseCode.POLICY_VIOLATION, "too many small frames")
+                events.append(Malformed(self.conn, "Too many small frames came.", "small_frames"))
+                break
         if protocol.writes:
             self._flush()
             # What it is answered at once, as pongs are, waits in the out-queue like all else.
@@ -193,9 +205,9 @@ class Peer(asyncio.Protocol):
             if isinstance(protocol.parser_exc, PayloadTooBig):
                 sentence = f"A message exceeds {protocol.max_message_size} bytes."
                 events.append(Malformed(self.conn, sentence, "too_large"))
-                if self._is_stranger:
-                    # Nobody reads on for a stranger only to throw it away.
-                    self._end()
+            if self._small_frames > _SMALL_FRAMES_MAX or (self._is_stranger and events and protocol.parser_exc):
+                # Nobody reads on for a stranger, or in a flood, only to throw it away.
+                self._end()
         if events:
             self._owner.received(self, events, self._in_bytes - before_bytes)
             self._throttle()
@@ -206,6 +218,10 @@ class Peer(asyncio.Protocol):
         self._flush()
 
     def _shake_hands(self, request: Request) -> None:
+        if self._protocol.writes:
+            # Frames came with the request, and are answered, or ended all, before there is a websocket.
+            self._transport.abort()
+            return
         response = self._door.refusal(self._protocol, request) or self._protocol.accept(request)
         self._protocol.send_response(response)
         if self._protocol.state is State.OPEN:
@@ -216,6 +232,7 @@ class Peer(asyncio.Protocol):
     def _take(self, frame: Frame, events: list[Received | Malformed]) -> None:
         """Decode a message once it is whole."""
         if frame.opcode not in (Opcode.BINARY, Opcode.TEXT, Opcode.CONT):
+            self._small_frames += 1
             return
         message = bytes(frame.data)
         if self._fragments is not None or not frame.fin:
@@ -223,6 +240,7 @@ class Peer(asyncio.Protocol):
             self._fragments = self._fragments if self._fragments is not None else bytearray()
             self._fragments += message
             if not frame.fin:
+                self._small_frames += len(message) < _SMALL_BYTES
                 return
             message, self._fragments = bytes(self._fragments), None
         size = len(message)
@@ -230,7 +248,11 @@ class Peer(asyncio.Protocol):
         try:
             # What a text message says does not matter.
             frames = decode_client("" if frame.opcode is Opcode.TEXT else message)
+            if not frames:
+                # Nobody would take it, and so nobody would count it.
+                raise ProtocolError("A message holds no frame.")
         except ProtocolError as error:
+            self._small_frames += 1
             events.append(Malformed(self.conn, error.sentence))
             return
         for one in frames:
@@ -314,6 +336,8 @@ class Peer(asyncio.Protocol):
     def _flush(self) -> None:
         """Write what the protocol has to say: the handshake, pongs, the end. A closing socket has not for ever."""
         for data in self._protocol.data_to_send():
+            if self._transport.is_closing():
+                break
             if data:
                 self._transport.write(data)
             elif self._transport.can_write_eof():

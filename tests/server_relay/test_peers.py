@@ -3,7 +3,7 @@
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -21,6 +21,10 @@ from sync_core.wire import encode, encode_frame
 
 _MORE_THAN_SOCKETS_HOLD = 64 * 1024 * 1024
 _UNFOLLOW = encode([Unfollow("a")])
+_REQUEST = (
+    b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+)
 
 
 class Owner:
@@ -102,7 +106,7 @@ async def test_a_message_in_fragments_is_one_message(pair: Pair) -> None:
 
 
 async def test_fragments_without_a_byte_are_none(pair: Pair) -> None:
-    await pair.device.send([b"", _UNFOLLOW[:3], *[b""] * 1_000, _UNFOLLOW[3:], b""])
+    await pair.device.send([b"", _UNFOLLOW[:3], *[b""] * 900, _UNFOLLOW[3:], b""])
     await pair.owner.until(lambda: bool(pair.owner.events))
     assert pair.owner.events == [Received(1, Unfollow("a"), len(_UNFOLLOW))]
 
@@ -164,15 +168,52 @@ async def test_who_was_answered_may_send_large_messages(stranger: Pair) -> None:
 async def test_pings_that_nobody_reads_the_answers_of_fill_no_memory(stranger: Pair) -> None:
     device, peer = stranger.device, stranger.peer
     device.transport.pause_reading()
-    pings = Frame(Opcode.PING, bytes(125)).serialize(mask=True) * 1_000
+    pings = Frame(Opcode.PING, bytes(125)).serialize(mask=True) * 400
     sent_bytes = 0
     while peer._reading:
         device.transport.write(pings)
         sent_bytes += len(pings)
         await asyncio.sleep(0)
+        # As if a second had passed: more of them at once would end the connection.
+        peer.tick(0)
         assert sent_bytes < 4 * _MORE_THAN_SOCKETS_HOLD
     assert peer.out_bytes < 2 * OUT_QUEUE_BYTES_MAX
     device.transport.abort()
+
+
+@pytest.mark.parametrize(
+    "flood", [Frame(Opcode.PING, b""), Frame(Opcode.PONG, b""), Frame(Opcode.BINARY, b"", fin=False)]
+)
+async def test_a_flood_of_small_frames_ends_the_connection(pair: Pair, flood: Frame) -> None:
+    small = flood.serialize(mask=True)
+    if flood.opcode is Opcode.BINARY:
+        small += Frame(Opcode.CONT, b"", fin=False).serialize(mask=True) * 40_000
+    else:
+        small *= 40_000
+    pair.device.transport.write(small)
+    await pair.owner.until(lambda: pair.owner.gone)
+    assert pair.owner.events == [Malformed(1, "Too many small frames came.", "small_frames")]
+
+
+async def test_a_message_without_a_frame_is_malformed(pair: Pair) -> None:
+    await pair.device.send(encode([]))
+    await pair.owner.until(lambda: bool(pair.owner.events))
+    assert pair.owner.events == [Malformed(1, "A message holds no frame.")]
+    assert pair.owner.size_bytes == 1
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "elsewhere"])
+@pytest.mark.parametrize("early", [b"\xff\xff", Frame(Opcode.CLOSE, b"").serialize(mask=True)])
+async def test_frames_that_come_with_the_request_are_cut_off_without_a_trace(
+    pair: Pair, early: bytes, host: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    address = pair.device.remote_address
+    reader, writer = await asyncio.open_connection(*address)
+    writer.write(_REQUEST.replace(b"127.0.0.1", host.encode()) + early)
+    with suppress(ConnectionError):
+        assert await asyncio.wait_for(reader.read(), 10) == b""
+    writer.close()
+    assert not caplog.records
 
 
 async def test_no_more_is_read_than_the_conductor_takes(pair: Pair) -> None:
