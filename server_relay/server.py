@@ -124,8 +124,10 @@ class RelayServer:
         if settings.metrics_port is not None:
             try:
                 await self._health.start(settings.metrics_host, settings.metrics_port)
-            except OSError:
+            except OSError as error:
                 await self.close()
+                # Which of the two addresses it was is told.
+                error.filename = f"{settings.metrics_host}:{settings.metrics_port}"
                 raise
         self._limit_files()
 

@@ -16,7 +16,7 @@ from contextlib import suppress
 
 import msgspec
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed
+from websockets.exceptions import ConnectionClosed, WebSocketException
 
 from sync_core.entry import Entry, EntryKind
 from sync_core.frames import (
@@ -106,7 +106,7 @@ class Device:
                 login = Login(WIRE_VERSION, self._subject, self._name, token)
                 await self._socket.send(encode([login, Hello(self._task)]))
                 await self._ready.wait()
-        except (OSError, TimeoutError, ConnectionClosed) as error:
+        except (OSError, TimeoutError, WebSocketException) as error:
             raise LoadFailed(self._failure or f"There is no relay at {url} ({type(error).__name__}).") from None
         self._check()
 

@@ -90,7 +90,8 @@ def _serve(settings: RelaySettings, as_json: bool) -> int:
             return runner.run(_until_stopped(settings, as_json))
     except OSError as error:
         why = error.strerror if isinstance(error, socket.gaierror) else os.strerror(error.errno or 0)
-        sentence = f"The relay cannot listen on {settings.host}:{settings.port}: {why}."
+        where = error.filename or f"{settings.host}:{settings.port}"
+        sentence = f"The relay cannot listen on {where}: {why}."
         return fail({"code": "address", "sentence": sentence, "hint": ""}, sentence, as_json)
     except (SegueError, ModuleNotFoundError):
         raise

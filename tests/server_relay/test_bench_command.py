@@ -52,6 +52,16 @@ async def test_at_a_given_relay_it_purges_what_it_wrote(tmp_path: Path) -> None:
         await relay.close()
 
 
+async def test_what_is_no_relay_is_told_in_a_sentence(tmp_path: Path) -> None:
+    relay = await serve(RelaySettings(db=tmp_path / "relay.db", port=0, metrics_port=0))
+    try:
+        status, said, error = await bench("--url", f"ws://127.0.0.1:{relay.metrics_port}")
+        assert (status, said) == (1, "")
+        assert error.startswith("There is no relay at ws://127.0.0.1:") and "Traceback" not in error
+    finally:
+        await relay.close()
+
+
 async def test_a_bound_of_the_relay_is_named(tmp_path: Path) -> None:
     relay = await serve(RelaySettings(db=tmp_path / "relay.db", port=0, entries_per_minute_max=100))
     try:

@@ -117,6 +117,8 @@ def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
     _, errors = second.communicate(timeout=60)
     assert second.returncode == 1
     assert "cannot listen" in errors
+    third = start("--db", tmp_path / "three.db", "--port", "0", "--metrics-port", str(port))
+    assert f"cannot listen on 127.0.0.1:{port}" in third.communicate(timeout=60)[1]
     assert stop(first) == 0
 
 
