@@ -48,6 +48,10 @@ class Link:
         """A connection stands: log in."""
         session = self._core.session
         session.on(SessionEvent.LINK_UP)
+        if session.state is LinkState.REFUSED:
+            # The link was made before the refusal that ended the one before had been read.
+            self._core.emit(e.HangUp(session.reason, final=True))
+            return
         session.login_at_ms = self._core.now_ms
         self._log_in(event.token)
 

@@ -52,6 +52,7 @@ TRANSITIONS: dict[tuple[LinkState, SessionEvent], LinkState] = {
     (_LIVE, SessionEvent.LINK_DOWN): _CONNECTING,
     (_LIVE, SessionEvent.REFUSED): _OFFLINE,
     (_LIVE, SessionEvent.REFUSED_FOR_GOOD): _REFUSED,
+    (_REFUSED, SessionEvent.LINK_UP): _REFUSED,
     (_REFUSED, SessionEvent.LINK_DOWN): _REFUSED,
     (_REFUSED, SessionEvent.LINK_FAILED): _REFUSED,
 }
@@ -74,8 +75,8 @@ class Session:
         state = TRANSITIONS.get((self.state, event))
         if state is None:
             raise ProtocolError(f"A session that is {self.state.value} cannot take «{event.value}».")
-        if not (event is SessionEvent.LINK_DOWN and self.state is state):
-            # A link that ends because of a refusal does not hide why it was refused.
+        if self.state is not state or event not in (SessionEvent.LINK_DOWN, SessionEvent.LINK_UP):
+            # A link that ends because of a refusal, or came about before it was read, does not hide why.
             self.reason = reason
         self.state = state
         self.logged_in = state in (LinkState.SYNCING, LinkState.LIVE)

@@ -5,7 +5,7 @@ import pytest
 from sync_core.document.view import TaskView
 from sync_core.entry import EntryKind, VersionDecision, decode_record
 from sync_core.errors import NotSyncedYet, ReadOnly, Refused, SegueError, TaskNotFound, VersionMismatch
-from sync_core.frames import Hello, Push, Receipt
+from sync_core.frames import Hello, Login, Push, Receipt
 from sync_core.frames import Refused as RefusedFrame
 from sync_core.ids import StreamName
 from sync_core.replica import commands as c
@@ -108,6 +108,18 @@ def test_a_device_that_was_refused_opens_what_it_has_and_says_why_of_the_rest(ph
     assert "The token is revoked" in failed(phone).sentence
     phone.handle(c.OpenTask(2, TASK, create=True))
     assert opened(phone, 2).version == 1
+
+
+def test_a_link_that_came_before_the_final_refusal_was_read_is_hung_up_for_good(phone: Solo) -> None:
+    phone.log_in()
+    phone.hear(RefusedFrame("credentials", "The token is revoked.", "", final=True))
+    phone.handle(e.LinkDown("closed"))
+    phone.log.clear()
+    phone.handle(e.LinkUp(""))
+    assert [effect.final for effect in phone.log if isinstance(effect, e.HangUp)] == [True]
+    assert not phone.sent(Login)
+    phone.handle(c.OpenTask(1, TASK))
+    assert "The token is revoked" in failed(phone).sentence
 
 
 def test_a_bad_key_is_refused_before_anything_is_asked(phone: Solo) -> None:
