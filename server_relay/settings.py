@@ -27,6 +27,7 @@ __all__ = [
 
 _SECRET, _SECRET_FILE = "secret", "auth_secret_file"
 _ENVIRONMENT = "SEGUE_RELAY_"
+_OTHER_VARIABLES = ("secret", "config")
 
 HELP = {
     "db": "the relay's SQLite file; made if it is missing",
@@ -84,10 +85,11 @@ class Setting(msgspec.Struct, frozen=True):
 
 
 class Configured(msgspec.Struct, frozen=True):
-    """The settings to run with, and each of them as it is shown."""
+    """The settings to run with, each of them as it is shown, and variables that look like a setting and are none."""
 
     settings: RelaySettings
     shown: tuple[Setting, ...]
+    unknown: tuple[str, ...]
 
 
 _TYPES = get_type_hints(RelaySettings)
@@ -138,7 +140,9 @@ def read_relay_settings(
             raise ValueRefused("The relay's file is not named.", hint="Give --db FILE.")
         shown.append(Setting(name, "", origin))
     settings = msgspec.convert(values, RelaySettings)
-    return Configured(settings, tuple(_show(settings, setting) for setting in shown))
+    known = {_ENVIRONMENT + name.upper() for name in (*SETTING_NAMES, *_OTHER_VARIABLES)}
+    unknown = sorted(name for name in environment if name.startswith(_ENVIRONMENT) and name not in known)
+    return Configured(settings, tuple(_show(settings, setting) for setting in shown), tuple(unknown))
 
 
 _Level = tuple[str, dict[str, object]]

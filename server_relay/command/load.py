@@ -42,6 +42,7 @@ _JOINED_MAX = 64
 _DUE = re.compile(rb'"v":"([0-9]{20}):')
 _STAMP_BYTES = 22
 _EXCEEDED = re.compile("too many ([a-z]+) in a minute")
+_NO_TOKEN = "No token was sent: sign the devices' tokens with --auth FILE or --private-key FILE."
 _LIMITS = "Its setting {name}_per_minute_max bounds that: raise it for the time of the bench, or offer less."
 _CONNECTIONS = " Its settings connections_per_address_max and connections_max bound them."
 
@@ -84,6 +85,7 @@ class Device:
         self._name = name
         self._writer = writer
         self._padding = "x" * max(0, size_bytes - _STAMP_BYTES)
+        self._token = ""
         self._seq = 0
         self._waiting: deque[tuple[int, int, int]] = deque()
         """What has no receipt yet: its number, when it was due, the size of its update."""
@@ -103,6 +105,7 @@ class Device:
             async with asyncio.timeout(10):
                 self._socket = await connect(url, compression=None, max_size=FRAME_BYTES_MAX, max_queue=64, proxy=None)
                 self._reading = asyncio.ensure_future(self._read(self._socket))
+                self._token = token
                 login = Login(WIRE_VERSION, self._subject, self._name, token)
                 await self._socket.send(encode([login, Hello(self._task)]))
                 await self._ready.wait()
@@ -216,6 +219,8 @@ class Device:
             case Refused():
                 exceeded = _EXCEEDED.search(frame.sentence)
                 advice = _LIMITS.format(name=exceeded[1]) if exceeded is not None else frame.hint
+                if frame.code == "credentials" and not self._token:
+                    advice = _NO_TOKEN
                 self._fail(" ".join(part for part in (frame.sentence, advice) if part))
 
     def _stored(self, seq: int, now_ns: int) -> None:

@@ -15,6 +15,7 @@ from server_relay.command.output import answer, fail, guarded
 from server_relay.command.service import Service
 from server_relay.config import RelaySettings
 from server_relay.logs import RelayLog, failure, write_log
+from server_relay.notes import Note
 from server_relay.settings import HELP, SETTING_NAMES, Configured, flag_of, is_list, is_switch, read_relay_settings
 from sync_core.errors import SegueError
 
@@ -46,7 +47,7 @@ def run(argv: Sequence[str], environment: Mapping[str, str]) -> int:
 
     def carried_out() -> int:
         configured = read_relay_settings(flags, environment, None if config is None else Path(config))
-        return _show(configured, options.json) if options.show_config else _serve(configured.settings, options.json)
+        return _show(configured, options.json) if options.show_config else _serve(configured, options.json)
 
     return guarded(carried_out, options.json)
 
@@ -83,8 +84,12 @@ def _show(configured: Configured, as_json: bool) -> int:
     return answer(document, lines, as_json)
 
 
-def _serve(settings: RelaySettings, as_json: bool) -> int:
+def _serve(configured: Configured, as_json: bool) -> int:
+    settings = configured.settings
     write_log(settings.log_format)
+    for name in configured.unknown:
+        # Whoever runs the process may set what it likes: it is no error, but may be a setting with a slip in its name.
+        RelayLog().put(Note("unknown_variable", {"variable": name}, "warning"))
     try:
         with relay_runner() as runner:
             return runner.run(_until_stopped(settings, as_json))

@@ -2,6 +2,7 @@
 
 import argparse
 import math
+import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -99,6 +100,10 @@ def run(argv: Sequence[str], environment: Mapping[str, str]) -> int:
     def watched() -> int:
         try:
             return _watch(options.url, options.every, options.once, options.json)
+        except BrokenPipeError:
+            # Whoever read the table has seen enough; nothing more is flushed at the end.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
         except (URLError, OSError, ValueError) as error:
             sentence = f"There are no figures at {options.url} ({type(error).__name__})."
             hint = "Start the relay with --metrics-port."

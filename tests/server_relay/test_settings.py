@@ -119,3 +119,8 @@ def test_every_setting_has_help_and_a_flag() -> None:
     flags = [flag for name in SETTING_NAMES for flag in flag_of(name)]
     assert len(flags) == len(set(flags))
     assert [name for name in SETTING_NAMES if is_switch(name)] == ["clock_confirmed", "authority"]
+
+
+def test_a_variable_that_is_no_setting_is_told() -> None:
+    environment = {"SEGUE_RELAY_DB": "relay.db", "SEGUE_RELAY_AUTH_SECRET_FLIE": "x", "SEGUE_RELAY_CONFIG": ""}
+    assert read_relay_settings({}, environment, None).unknown == ("SEGUE_RELAY_AUTH_SECRET_FLIE",)
