@@ -86,7 +86,8 @@ class Outbox:
         self._to_send = deque((*self.recovered, *self.unsent))
 
     def pause(self) -> None:
-        """Send nothing until the next `restart`."""
+        """Send nothing until the next `restart`: the session is over, and how slow it was says nothing of the next."""
+        self._patience.regain()
         self._in_flight.clear()
         self._in_flight_bytes = 0
         self._to_send.clear()

@@ -61,6 +61,7 @@ class Transfers:
         """A new session: uploads begin again where the relay stands, downloads go on where this device stands."""
         self._upload = None
         for download in self.downloads.values():
+            download.patience.regain()
             self._ask(download)
 
     def stop(self) -> list[Download]:

@@ -95,3 +95,15 @@ def test_silence_is_noticed_only_while_something_is_in_flight_and_each_time_late
     outbox.next_push(NONE, now_ms)
     outbox.restart_if_silent(now_ms + RESEND_AFTER_MS)
     assert outbox.next_push(NONE, now_ms) == (False, (entry(2),))
+
+
+def test_a_new_session_begins_with_the_usual_wait() -> None:
+    outbox = filled(entry(1))
+    for now_ms in (RESEND_AFTER_MS, 3 * RESEND_AFTER_MS):
+        outbox.next_push(NONE, now_ms)
+        outbox.restart_if_silent(now_ms + 2 * RESEND_AFTER_MS)
+    outbox.pause()
+    outbox.restart()
+    outbox.next_push(NONE, 0)
+    outbox.restart_if_silent(RESEND_AFTER_MS)
+    assert outbox.next_push(NONE, 0) == (False, (entry(1),))
