@@ -15,7 +15,7 @@ help:
 	@echo "make demo                    install, then run the demo: a task is carried from a killed phone to a desktop"
 	@echo "make test                    ruff, mypy, all tests, a minute of simulation"
 	@echo "make bench                   the benchmarks"
-	@echo "make bench-peers             the relay against its peers, which npm and pip install below .bench; takes an hour"
+	@echo "make bench-peers             the relay against its peers, which npm and pip install below .bench; takes twenty minutes"
 	@echo "make simulate SECONDS=600    the simulation on fresh seeds, as long as you like"
 	@echo "make soak SECONDS=600        200 devices on flapping links for ten minutes: nothing is lost, nothing grows"
 	@echo "make campaigns               what is too long for every day: a thousand kills, a million mutants"

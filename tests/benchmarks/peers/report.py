@@ -8,9 +8,11 @@ from tests.benchmarks.peers.fan_out import FanOut
 from tests.benchmarks.peers.receipts import Receipts
 from tests.benchmarks.peers.standing import Idle, Kill, Storm
 
-__all__ = ["OWN", "Results", "as_json", "as_markdown"]
+__all__ = ["FLOOR", "OWN", "Results", "as_json", "as_markdown"]
 
 OWN = "segue"
+FLOOR = "bare-websockets"
+"""What a websocket costs in Python: it keeps nothing and knows no document, so it is a floor and no peer."""
 
 
 class Results(msgspec.Struct):
@@ -55,7 +57,7 @@ def as_markdown(machine: Machine, date: str, results: dict[str, Results]) -> str
 
 def _against(values: dict[str, float | None], more_is_better: bool) -> str:
     own = values.get(OWN)
-    peers = [value for name, value in values.items() if name != OWN and value]
+    peers = [value for name, value in values.items() if name not in (OWN, FLOOR) and value]
     if not own or not peers:
         return ""
     best = max(peers) if more_is_better else min(peers)
