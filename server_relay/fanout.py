@@ -3,9 +3,9 @@
 Per connection and task there is one position, `sent_no`, in the order in which the task's entries were stored, across
 its streams; so a reader gets them in that order whatever happens. A follow whose position is the task's head is *live*:
 what is stored in a turn goes to it from memory, encoded once for all readers, own entries as receipts, or as they are
-where they are a small part of the whole. Any other follow
-is *behind*: it is read from the mailbox in portions, whenever its connection's out-queue has room, its session's tasks
-taking turns. A reader whose queue is full simply falls behind; nothing is dropped and nothing is kept for it.
+where they are a small part of the whole. Any other follow is *behind*: it is read from the mailbox in portions,
+whenever its connection's out-queue has room, its session's tasks taking turns. A reader whose queue is full simply
+falls behind; nothing is dropped and nothing is kept for it.
 
 A reader whose next place lies below `tail_from` needs the snapshot and *waits*: Heads names the usable snapshot, and
 nothing of the task is sent before the device has fetched it and says Hello again with the cursor at covers_seq. The
@@ -57,12 +57,14 @@ def deliver(turn: Turn, log: TaskLog) -> None:
     for conn, (session, follow) in log.followers.items():
         if conn not in pushers:
             _tell(turn, log, fresh, session, follow)
-    for conn, session in pushers.items():
-        told = log.followers.get(conn)
-        if told is None or not _tell(turn, log, fresh, session, told[1]):
-            for run in log.runs:
-                if run.session is session:
-                    turn.send(session, _receipts(log.streams[run.name], log.fresh[run.start : run.end]))
+    untold = {
+        conn
+        for conn, session in pushers.items()
+        if conn not in log.followers or not _tell(turn, log, fresh, session, log.followers[conn][1])
+    }
+    for run in log.runs:
+        if run.session is not None and run.session.conn in untold:
+            turn.send(run.session, _receipts(log.streams[run.name], log.fresh[run.start : run.end]))
 
 
 def _tell(turn: Turn, log: TaskLog, fresh: "_Fresh", session: Session, follow: Follow) -> bool:
