@@ -51,8 +51,7 @@ class Follow:
 
     def is_stuck(self, now_ms: int, settings: ReplicaSettings) -> bool:
         """Whether nothing of the task came for a while since Hello was said."""
-        patience_ms = settings.hello_retry_ms * self.patience.factor
-        return now_ms - max(self.hello_at_ms, self.progress_at_ms) >= patience_ms
+        return self.patience.is_over(settings.hello_retry_ms, max(self.hello_at_ms, self.progress_at_ms), now_ms)
 
     def note_gap(self, has_gap: bool, now_ms: int) -> None:
         """Something waits for what should have come before it, or nothing does any more."""

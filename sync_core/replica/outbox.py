@@ -161,7 +161,7 @@ class Outbox:
 
     def restart_if_silent(self, now_ms: int) -> None:
         """Send everything again if entries are in flight and nothing landed for a while."""
-        if self._in_flight and now_ms - self._progress_at_ms >= RESEND_AFTER_MS * self._patience.factor:
+        if self._in_flight and self._patience.is_over(RESEND_AFTER_MS, self._progress_at_ms, now_ms):
             self._patience.lose()
             self.restart()
 

@@ -25,10 +25,6 @@ class _Upload:
         self.patience = Patience()
 
 
-def _is_over(since_ms: int, patience: Patience, now_ms: int) -> bool:
-    return now_ms - since_ms >= _RETRY_MS * patience.factor
-
-
 class Download:
     """A blob on its way here. `refs` are the commands that wait for it; `snapshot`: the replica itself waits."""
 
@@ -144,11 +140,15 @@ class Transfers:
         """Repeat what had no answer."""
         now_ms = self._core.now_ms
         upload = self._upload
-        if upload is not None and upload.data is not None and _is_over(upload.sent_at_ms, upload.patience, now_ms):
+        if (
+            upload is not None
+            and upload.data is not None
+            and upload.patience.is_over(_RETRY_MS, upload.sent_at_ms, now_ms)
+        ):
             upload.patience.lose()
             self._send_piece(upload, 0)
         for download in self.downloads.values():
-            if _is_over(download.asked_at_ms, download.patience, now_ms):
+            if download.patience.is_over(_RETRY_MS, download.asked_at_ms, now_ms):
                 download.patience.lose()
                 self._ask(download)
 
