@@ -35,7 +35,7 @@ from sync_core.ids import StreamName, stream_id
 from sync_core.limits import FRAME_BYTES_MAX
 from sync_core.wire import decode_relay, encode
 
-__all__ = ["Device", "LoadFailed", "Tally"]
+__all__ = ["Device", "LoadFailed", "Tally", "slot_update"]
 
 _SAMPLES_MAX = 1_000_000
 _JOINED_MAX = 64
@@ -156,12 +156,8 @@ class Device:
             await self.settled()
 
     def _entry(self, due_ns: int) -> Entry:
-        """A slot write as an endpoint makes it: each key of the document is set once."""
         clock, self._seq = self._seq, self._seq + 1
-        key = f"load_{self._writer}/{clock:016x}".encode()
-        text = json.dumps({"n": 1, "s": "confirmed", "v": f"{due_ns:020}:{self._padding}"}, separators=(",", ":"))
-        item = b"\x28\x01" + _varbytes(b"slots") + _varbytes(key) + b"\x01\x77" + _varbytes(text.encode())
-        update = b"\x01\x01" + _varuint(self._writer) + _varuint(clock) + item + b"\x00"
+        update = slot_update(self._writer, clock, ((f"load_{self._writer}", f"{due_ns:020}:{self._padding}"),))
         at_ms = time.time_ns() // 1_000_000
         return Entry(self._stream, self._writer, self._seq, EntryKind.UPDATE, update, self._name, at_ms)
 
@@ -228,6 +224,19 @@ class Device:
             _, due_ns, size_bytes = self._waiting.popleft()
             self._tally.receipt(due_ns, now_ns, size_bytes)
         self._room.set()
+
+
+def slot_update(writer: int, clock: int, slots: Sequence[tuple[str, str]]) -> bytes:
+    """Return the update that confirms slots, by (name, plain text), as an endpoint makes it.
+
+    `clock` is the writer's next one; each slot takes one, and each key of the document is set once.
+    """
+    structs = bytearray()
+    for number, (name, value) in enumerate(slots, clock):
+        text = json.dumps({"n": 1, "s": "confirmed", "v": value}, separators=(",", ":")).encode()
+        key = f"{name}/{number:016x}".encode()
+        structs += b"\x28\x01" + _varbytes(b"slots") + _varbytes(key) + b"\x01\x77" + _varbytes(text)
+    return b"\x01" + _varuint(len(slots)) + _varuint(writer) + _varuint(clock) + bytes(structs) + b"\x00"
 
 
 def _varuint(value: int) -> bytes:

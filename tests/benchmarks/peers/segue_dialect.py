@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from server_relay.command.load import slot_update
 from sync_core.entry import Entry, EntryKind, decode_snapshot
 from sync_core.frames import (
     WIRE_VERSION,
@@ -21,7 +22,6 @@ from sync_core.frames import (
 from sync_core.ids import StreamName, stream_id
 from sync_core.limits import BLOB_PIECE_BYTES
 from sync_core.wire import decode_relay, encode
-from tests.benchmarks.peers.yjs import varbytes, varuint
 
 if TYPE_CHECKING:
     from tests.benchmarks.peers.load import Client
@@ -40,12 +40,7 @@ class _Writer:
 
     def entry(self, items: list[tuple[str, str]]) -> Entry:
         self._seq += 1
-        structs = bytearray()
-        for offset, (key, value) in enumerate(items):
-            name = f"{key}/{self._clock + offset:016x}".encode()
-            text = f'{{"n":1,"s":"confirmed","v":"{value}"}}'.encode()
-            structs += b"\x28\x01" + varbytes(b"slots") + varbytes(name) + b"\x01\x77" + varbytes(text)
-        update = b"\x01" + varuint(len(items)) + varuint(self._id) + varuint(self._clock) + bytes(structs) + b"\x00"
+        update = slot_update(self._id, self._clock, items)
         self._clock += len(items)
         return Entry(self._stream, self._id, self._seq, EntryKind.UPDATE, update, self._device, 1_790_000_000_000)
 
